@@ -1,0 +1,203 @@
+"""What a check is made of: cases, the twin that is right, and the mistakes we know by name."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import nn
+
+from utils.checks import draw
+from utils.observe import Request, observe
+from utils.observe.forbid import free
+
+SECONDS = 10.0  # a call of learner code may take this long
+EXERCISES = {}  # name -> Exercise, in the order of the course
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One situation in which the learner's object is compared with the twin.
+
+    args      {name: spec} of the call; `then` holds further calls on the same object
+    init      {name: spec} of a module's constructor
+    kind      "plain"; "edge" (empty rows, refusals: everything it shows counts under properties); "chance" (train mode;
+              `judge(got, settled)` replaces the comparison, where `settled` is the twin's observation without chance)
+    dtype     floating type of the run; grad: False where no gradient is asked for
+    atol      replaces the usual tolerance, with a comment beside it
+    train     a module is observed in train mode
+    watch     the shapes of all floating tensors are reported
+    repeats   the name of the case whose numbers this one uses again
+    """
+
+    name: str
+    args: dict
+    then: tuple = ()
+    init: dict | None = None
+    kind: str = "plain"
+    dtype: str = "float64"
+    grad: bool = True
+    atol: float | None = None
+    judge: Callable | None = None
+    train: bool = False
+    watch: bool = False
+    hidden: bool = False
+    repeats: str = ""
+
+
+def case(name, args=None, **options):
+    return Case(name, args or {}, **options)
+
+
+def refusal(name, args=None, **options):
+    """A case in which ValueError is the right answer."""
+    return Case(name, args or {}, kind="edge", grad=False, **options)
+
+
+@dataclass(frozen=True)
+class Spotted:
+    """A mistake told by a predicate over what was observed: where chance plays a part, or a constant is free.
+
+    sees(got, request) -> bool; `twin` makes the mistake, so that the tests can see it recognised. `also`: wrong twins
+    that are replayed where the predicate says no.
+    """
+
+    sees: Callable
+    twin: Callable
+    also: tuple = ()
+
+    @property
+    def twins(self):
+        return self.also
+
+
+class Replays:
+    """A mistake that can be made in several ways: any of these wrong twins."""
+
+    def __init__(self, *twins):
+        self.twins, self.twin = twins, twins[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Exercise:
+    """One exercise. `expected` is its twin; `mistakes` maps what a learner reads to a wrong twin or a `Spotted`.
+
+    library     "torch" or "numpy": what the arguments are made of
+    bans        groups of operations that are off (utils.observe.forbid.BANS)
+    properties  functions (observation, case, request) -> text or None, judged besides the comparison with the twin
+    fresh       the result must share no storage with an argument
+    whole       score is 1 or 0, nothing between (predicates, decisions)
+    """
+
+    name: str
+    phase: str
+    section: str
+    expected: Callable
+    cases: tuple
+    hint: str
+    mistakes: dict = field(default_factory=dict)
+    library: str = "torch"
+    grad: bool = True
+    bans: tuple = ("attention",)
+    properties: tuple = ()
+    fresh: bool = False
+    whole: bool = False
+
+    @property
+    def is_module(self):
+        return inspect.isclass(self.expected) and issubclass(self.expected, nn.Module)
+
+    @functools.cached_property
+    def visible(self):
+        """The authored cases, then two more: the first in float32, and the first again after all the others."""
+        first = self.cases[0]
+        extra = []
+        if self._takes_floats(first):
+            extra.append(replace(first, name=f"{first.name}, float32", dtype="float32", repeats=first.name))
+        extra.append(replace(first, name=f"{first.name}, once more", repeats=first.name))
+        return (*self.cases, *extra)
+
+    def _takes_floats(self, case):
+        values = draw.draw_all(case.args, 0, torch.float64, "torch").values()
+        return case.kind == "plain" and any(isinstance(v, torch.Tensor) and v.is_floating_point() for v in values)
+
+
+def register(**parts):
+    """Add an exercise under the name of its twin."""
+    exercise = Exercise(name=parts["expected"].__name__, **parts)
+    EXERCISES[exercise.name] = exercise
+    return exercise
+
+
+@functools.lru_cache(maxsize=4096)
+def request_for(exercise, case, seed):
+    """The request that puts `case` to an object; its cotangents have the shapes of the twin's outputs."""
+    dtype = getattr(torch, case.dtype)
+    source = draw.seed_of(seed, exercise.name, case.repeats or case.name)
+    calls = [
+        _arguments(exercise, "forward", specs, draw.seed_of(source, index), dtype)
+        for index, specs in enumerate((case.args, *case.then))
+    ]
+    request = Request(
+        kind="module" if exercise.is_module else "function",
+        name=exercise.name,
+        calls=calls,
+        dtype=case.dtype,
+        train=case.train or case.kind == "chance",
+        bans=list(exercise.bans),
+        watch=case.watch,
+        seconds=SECONDS,
+        seed=draw.seed_of(source, "global"),
+    )
+    if exercise.is_module:
+        request.init = _arguments(exercise, "__init__", case.init or {}, source, dtype)
+        request.weights = _weights(exercise, request.init, source, dtype)
+    if exercise.grad and case.grad and exercise.library == "torch":
+        request.cotangents = _cotangents(observe(exercise.expected, request), source)
+    return request
+
+
+@functools.lru_cache(maxsize=4096)
+def truth(exercise, case, seed):
+    """What observing the twin on this case gives; without chance (a module in eval mode)."""
+    request = request_for(exercise, case, seed)
+    return observe(exercise.expected, replace(request, train=request.train and case.kind != "chance"))
+
+
+def _arguments(exercise, method, specs, seed, dtype):
+    """{"args": …, "options": …}: what has no default goes by position, in the twin's order, the rest by keyword."""
+    target = getattr(exercise.expected, method) if exercise.is_module else exercise.expected
+    values = draw.draw_all(specs, seed, dtype, exercise.library)
+    args = {}
+    for name, parameter in inspect.signature(target).parameters.items():
+        if parameter.kind is parameter.VAR_POSITIONAL and name in values:
+            args[f"*{name}"] = values.pop(name)
+        elif parameter.default is parameter.empty and name in values:
+            args[name] = values.pop(name)
+    return {"args": args, "options": values}
+
+
+def _weights(exercise, init, seed, dtype):
+    """Random weights and biases by the twin's parameter names; nothing is 0 or 1, and softmax stays soft."""
+    with free(), torch.random.fork_rng():
+        try:
+            twin = exercise.expected(*init["args"].values(), **init["options"])
+        except ValueError:
+            return None  # a case in which the constructor must refuse
+    weights = {}
+    for name, parameter in twin.named_parameters():
+        fan_in = parameter.shape[-1] if parameter.dim() > 1 else 4
+        drawn = draw.normal(*parameter.shape, std=fan_in**-0.5)
+        weights |= draw.draw_all({name: drawn}, seed, dtype, "torch")
+    return weights
+
+
+def _cotangents(seen, seed):
+    rows = []
+    for index, call in enumerate(seen["calls"]):
+        value = call["value"]
+        parts = value if isinstance(value, tuple) else (value,)
+        shapes = [tuple(p.shape) for p in parts if isinstance(p, torch.Tensor) and p.is_floating_point()]
+        rows.append([draw.cotangent(shape, seed, (index, place)) for place, shape in enumerate(shapes)])
+    return rows

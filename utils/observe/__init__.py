@@ -1,0 +1,9 @@
+"""Run a learner's object on one request and report plain data: the half of a check that meets learner code.
+
+Nothing here knows an answer: no case, no twin, no score. The judging half is `utils.checks`. Only what
+`codec` can write passes between the two, in the learner's notebook as in the grading sandbox.
+"""
+
+from utils.observe.run import Request, observe
+
+__all__ = ["Request", "observe"]

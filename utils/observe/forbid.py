@@ -1,0 +1,169 @@
+"""Ban an operation while a learner's object is observed, whatever name it is reached by.
+
+Four nets: a torch-function mode (`F.…`, early imports, methods, `torch.ops`), a dispatch mode (aten operations,
+scripted functions), patched constructors and methods of banned classes, and patched autograd entry points.
+The course's own twins run free of the nets, except the twin of the exercise that is being observed.
+"""
+
+import contextlib
+import functools
+import inspect
+from contextvars import ContextVar
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_ATTENTION = (
+    "scaled_dot_product",
+    "multi_head_attention",
+    "transformer_encoder_layer",
+    "flex_attention",
+    "_safe_softmax",
+)
+
+BANS = {  # what an exercise may name in `forbid`: parts of operation names, and classes
+    "attention": (_ATTENTION, (nn.MultiheadAttention,)),
+    "softmax": (("softmax", "softmin"), (nn.Softmax, nn.LogSoftmax, nn.Softmax2d, nn.Softmin)),
+    "autograd": (("_backward", "backward", "autograd_grad"), ()),
+}
+
+_active = ContextVar("bans in force", default=None)  # a _Bans while a learner's object is observed
+_free = ContextVar("a twin is running", default=False)
+
+
+class Forbidden(RuntimeError):
+    """Raised inside learner code that calls a banned operation."""
+
+
+class _Bans:
+    def __init__(self, groups, own_twin):
+        self.parts = tuple(part for group in groups for part in BANS[group][0])
+        self.classes = tuple(cls for group in groups for cls in BANS[group][1])
+        self.autograd = "autograd" in groups
+        self.own_twin = own_twin
+        self.caught = None  # the first banned name that was called, even if the learner's code swallowed the error
+
+    def refuse(self, name):
+        self.caught = self.caught or name
+        raise Forbidden(f"build this one yourself: {name} is off while your code is checked")
+
+    def look(self, func):
+        if _free.get():
+            return
+        name = _name_of(func)
+        if any(part in name for part in self.parts):
+            self.refuse(name)
+
+
+def _name_of(func):
+    name = getattr(func, "__name__", None) or str(func)
+    return str(name() if callable(name) else name).removesuffix(".default")
+
+
+class _FunctionNet(TorchFunctionMode):
+    def __init__(self, bans):
+        super().__init__()
+        self.bans = bans
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.bans.look(func)
+        return func(*args, **(kwargs or {}))
+
+
+class _DispatchNet(TorchDispatchMode):
+    def __init__(self, bans, shapes):
+        super().__init__()
+        self.bans, self.shapes = bans, shapes
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.bans.look(func)
+        result = func(*args, **(kwargs or {}))
+        if self.shapes is not None:
+            for part in result if isinstance(result, (tuple, list)) else (result,):
+                if isinstance(part, torch.Tensor) and part.is_floating_point() and part.dim() >= 2:
+                    self.shapes.add(tuple(part.shape[-2:]))
+        return result
+
+
+@contextlib.contextmanager
+def bans(groups=(), own_twin=None, shapes=None):
+    """Put the nets up. Yields an object whose `.caught` is the first banned name called, or None.
+
+    groups: names in BANS; own_twin: the exercise whose twin is off, or None; shapes: a set that receives the last
+    two axes of every floating tensor made, or None.
+    """
+    rules = _Bans(groups, own_twin)
+    with contextlib.ExitStack() as nets:
+        nets.enter_context(_set(_active, rules))
+        nets.enter_context(_FunctionNet(rules))
+        nets.enter_context(_DispatchNet(rules, shapes))
+        for cls in rules.classes:
+            for method in ("__init__", "forward"):
+                nets.enter_context(_patched(cls, method, rules, f"nn.{cls.__name__}"))
+        if rules.autograd:
+            for module, name in _autograd_doors():
+                nets.enter_context(_patched(module, name, rules, "autograd"))
+        yield rules
+
+
+def _autograd_doors():
+    """Every way into automatic differentiation, whatever has been imported by now."""
+    yield torch.autograd, "_engine_run_backward"
+    yield torch.autograd.graph, "_engine_run_backward"
+    yield torch.autograd.forward_ad, "make_dual"
+    yield torch.autograd.forward_ad, "enter_dual_level"
+
+
+@contextlib.contextmanager
+def _patched(owner, name, rules, says):
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def guarded(*args, **kwargs):
+        if not _free.get():
+            rules.refuse(says)
+        return original(*args, **kwargs)
+
+    setattr(owner, name, guarded)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@contextlib.contextmanager
+def _set(variable, value):
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def free():
+    """Context in which no ban holds: for twins and fixtures."""
+    return _set(_free, True)
+
+
+def twin(answer):
+    """Mark a function or nn.Module class as the trusted twin of the exercise of its name."""
+    name = answer.__name__
+    if inspect.isclass(answer):
+        answer.__init__ = _guard(answer.__init__, name)
+        answer.forward = _guard(answer.forward, name)
+        return answer
+    return _guard(answer, name)
+
+
+def _guard(function, name):
+    @functools.wraps(function)
+    def guarded(*args, **kwargs):
+        rules = _active.get()
+        if rules is not None and rules.own_twin == name and not _free.get():
+            rules.refuse(f"the course's own answer for {name}")
+        with free():
+            return function(*args, **kwargs)
+
+    return guarded

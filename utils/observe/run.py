@@ -1,0 +1,272 @@
+"""`observe(obj, request)`: call the object as asked and write down what happened, without any opinion about it."""
+
+import linecache
+import os
+import traceback
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import nn
+
+from utils.observe import codec, fixtures, forbid, limits
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+@dataclass
+class Request:
+    """Everything the observing side needs for one case; plain data only.
+
+    kind        "function" or "module"
+    name        the exercise, whose own twin is off while it is observed
+    calls       list of {"args": {name: value}, "options": {name: value}}, made in this order on one object;
+                args go by position, options by keyword
+    init        the same for the constructor of a module
+    weights     {"w_q.weight": tensor, …} to be loaded into a module, or None
+    cotangents  one list of tensors per call (one per floating output), or None: no gradients are taken
+    bans        groups of `forbid.BANS`; own_twin: whether the course's own answer is banned, too
+    watch       whether the shapes of all floating tensors made are reported
+    """
+
+    kind: str
+    name: str
+    calls: list
+    init: dict | None = None
+    weights: dict | None = None
+    cotangents: list | None = None
+    dtype: str = "float64"
+    train: bool = False
+    bans: list = field(default_factory=list)
+    own_twin: bool = False
+    watch: bool = False
+    seconds: float = 10.0  # for one call
+    seed: int = 0
+
+
+def observe(obj, request):
+    """Plain data about running `obj` as `request` asks: the only thing a judge ever sees of a learner's object.
+
+    Returns a dict: `calls` (one dict each: `raised`, `value`, `grads`, `weight_grads`, `changed`, `shares`),
+    `problem` (why there are no calls, or None), `parameters` (count), `printed`, `disturbed`, `caught`, `shapes`.
+    It went through `codec`, so that live and sandboxed runs are judged alike. Never raises for what `obj` does.
+    """
+    asked = Request(**codec.decode(codec.encode(vars(request))))
+    seen = {
+        "calls": [],
+        "problem": None,
+        "parameters": None,
+        "printed": "",
+        "disturbed": [],
+        "caught": None,
+        "shapes": [],
+    }
+    shapes = set() if asked.watch else None
+    with (
+        limits.captured(seen),
+        limits.global_state(getattr(torch, asked.dtype), asked.seed, seen),
+        forbid.bans(asked.bans, asked.name if asked.own_twin else None, shapes) as rules,
+    ):
+        _Run(obj, asked, seen).go()
+    seen["caught"] = rules.caught
+    seen["shapes"] = sorted(shapes or ())
+    try:
+        return codec.decode(codec.encode(seen))
+    except codec.CodecError as error:
+        seen.update(calls=[], problem={"kind": "too much", "message": f"the answer cannot be read: {error}"})
+        return codec.decode(codec.encode(seen))
+
+
+class _Run:
+    def __init__(self, obj, asked, seen):
+        self.obj, self.asked, self.seen = obj, asked, seen
+        self.dtype = getattr(torch, asked.dtype)
+        self.built = {}  # generators and fixtures of this request: equal ones are one object
+
+    def go(self):
+        target, module = self.obj, None
+        if self.asked.kind == "module":
+            module = target = self._module()
+            if module is None:
+                return
+        elif not callable(target):
+            self._problem("type", f"a function is expected here, this is {_a(target)}")
+            return
+        for index, call in enumerate(self.asked.calls):
+            self.seen["calls"].append(self._call(target, module, call, index))
+            if self.seen["calls"][-1]["raised"] and index + 1 < len(self.asked.calls):
+                break
+
+    def _module(self):
+        """The learner's module, moved to the run's dtype and filled, or None with `problem` set."""
+        if not isinstance(self.obj, type) or not issubclass(self.obj, nn.Module):
+            self._problem("type", f"a class that inherits from nn.Module is expected here, this is {_a(self.obj)}")
+            return None
+        args, options = self._materialise(self.asked.init)
+        try:
+            state = torch.get_rng_state()
+            with limits.time_limit(self.asked.seconds):
+                module = self.obj(*args.values(), **options).to(self.dtype)
+                self._fill(module)
+            torch.set_rng_state(state)  # drawing initial weights is a module's right
+        except _WrongLayout as error:
+            self._problem("weights", str(error))
+            return None
+        except (Exception, limits.TookTooLong, SystemExit) as error:
+            self.seen["problem"] = {"kind": "raised", **self._raised(error)}
+            return None
+        self.seen["parameters"] = sum(parameter.numel() for parameter in module.parameters())
+        module.train(self.asked.train)
+        return module
+
+    def _fill(self, module):
+        weights = {name: weight.clone() for name, weight in (self.asked.weights or {}).items()}
+        if hasattr(module, "load_weights"):
+            with torch.no_grad():
+                module.load_weights(weights)
+            return
+        own = dict(module.named_parameters())
+        for name, weight in weights.items():
+            if name not in own:
+                raise _WrongLayout(
+                    f"there is no parameter {name}: name the layers as the text asks, or write load_weights"
+                )
+            if own[name].shape != weight.shape:
+                raise _WrongLayout(f"{name} has shape {tuple(own[name].shape)}, {tuple(weight.shape)} is expected")
+            with torch.no_grad():
+                own[name].copy_(weight)
+
+    def _call(self, target, module, call, index):
+        notes = dict.fromkeys(("raised", "value", "grads", "weight_grads"))
+        notes |= {"changed": [], "shares": []}
+        args, options = self._materialise(call)
+        named = {**args, **options}
+        leaves = {}
+        if self.asked.cotangents is not None:
+            leaves = {key: value.requires_grad_() for key, value in named.items() if _floating(value)}
+            # not leaves: a learner who writes into an argument is told so, instead of torch's RuntimeError
+            named |= {key: leaf.clone() for key, leaf in leaves.items()}
+        before = {key: _snapshot(value) for key, value in named.items()}
+        state = _snapshot(module) if module is not None else None
+        positional = [part for key in args for part in (named[key] if key.startswith("*") else [named[key]])]
+        try:
+            with limits.time_limit(self.asked.seconds):
+                result = target(*positional, **{key: named[key] for key in options})
+                notes["value"] = codec.decode(codec.encode(result))
+                if self.asked.cotangents is not None:
+                    self._gradients(result, leaves, module, self.asked.cotangents[index], notes)
+        except (Exception, limits.TookTooLong, SystemExit) as error:
+            notes["raised"] = self._raised(error)
+            result = None
+        notes["changed"] = [key.lstrip("*") for key, value in named.items() if not _same(before[key], _snapshot(value))]
+        if module is not None:
+            notes["changed"] += [] if _same(state, _snapshot(module)) else ["the module's own state or train/eval flag"]
+        notes["shares"] = [key for key, value in named.items() if _shares(result, value)]
+        return notes
+
+    def _gradients(self, result, leaves, module, cotangents, notes):
+        outputs = [part for part in (result if isinstance(result, (tuple, list)) else (result,)) if _floating(part)]
+        weights = dict(module.named_parameters()) if module is not None else {}
+        wanted = [*leaves.values(), *weights.values()]
+        fits = [tuple(part.shape) for part in outputs] == [tuple(part.shape) for part in cotangents]
+        if not fits:
+            return
+        pairs = [(part, up.to(part.dtype)) for part, up in zip(outputs, cotangents, strict=True) if part.requires_grad]
+        found = [None] * len(wanted)
+        if pairs:
+            with forbid.free():
+                ends, ups = zip(*pairs, strict=True)
+                found = torch.autograd.grad(ends, wanted, ups, allow_unused=True)
+        notes["grads"] = dict(zip(leaves, found, strict=False))
+        if hasattr(module, "load_weights"):
+            reached = [grad is not None for grad in found[len(leaves) :]]
+            notes["weight_grads"] = {"every parameter": all(reached)}
+        elif module is not None:
+            notes["weight_grads"] = dict(zip(weights, found[len(leaves) :], strict=True))
+
+    def _materialise(self, call):
+        """(args, options) with generators and fixtures in place of what stands for them."""
+
+        def real(value):
+            if isinstance(value, (codec.Generator, codec.Fixture)):
+                key = repr(value)
+                if key not in self.built:
+                    self.built[key] = self._build(value)
+                return self.built[key]
+            return value
+
+        return tuple({key: real(value) for key, value in call[part].items()} for part in ("args", "options"))
+
+    def _build(self, value):
+        if isinstance(value, codec.Generator):
+            return torch.Generator().manual_seed(value.seed)
+        with forbid.free():
+            return fixtures.build(value.name, value.options)
+
+    def _problem(self, kind, message):
+        self.seen["problem"] = {"kind": kind, "message": message}
+
+    def _raised(self, error):
+        if isinstance(error, limits.TookTooLong):
+            return {"type": "TookTooLong", "is": [], "message": f"stopped after {self.asked.seconds:g} s", "where": ""}
+        return {
+            "type": type(error).__name__,
+            "is": [cls.__name__ for cls in type(error).__mro__],
+            "message": str(error),
+            "where": _where(error),
+        }
+
+
+class _WrongLayout(Exception):
+    """The module's parameters cannot be filled by name."""
+
+
+def _where(error):
+    """The learner's own line that failed, as "cell or file, line n: code"; "" if none of the frames is theirs."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename.startswith(_OURS) or f"{os.sep}site-packages{os.sep}" in frame.filename:
+            continue
+        code = (frame.line or linecache.getline(frame.filename, frame.lineno)).strip()
+        return f"line {frame.lineno} of {frame.name}: {code}" if code else f"line {frame.lineno} of {frame.name}"
+    return ""
+
+
+def _a(value):
+    return f"an object of type {type(value).__name__}" if not isinstance(value, type) else f"the class {value.__name__}"
+
+
+def _floating(value):
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _snapshot(value):
+    """A copy to compare with later; modules by their state, generators by seed, everything else by its encoding."""
+    if isinstance(value, nn.Module):
+        flags = [part.training for part in value.modules()]
+        return codec.encode({"state": dict(value.state_dict()), "training": flags})
+    if isinstance(value, torch.Generator):
+        return value.initial_seed()
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    return codec.encode(value)
+
+
+def _same(before, after):
+    if isinstance(before, torch.Tensor):
+        return (
+            before.shape == after.shape
+            and before.dtype == after.dtype
+            and torch.equal(before.nan_to_num(), after.nan_to_num())
+        )
+    return before == after
+
+
+def _shares(result, argument):
+    parts = result if isinstance(result, (tuple, list)) else (result,)
+    if isinstance(argument, torch.Tensor):
+        where = argument.untyped_storage().data_ptr()
+        tensors = [part for part in parts if isinstance(part, torch.Tensor) and part.layout is torch.strided]
+        return any(part.untyped_storage().data_ptr() == where for part in tensors)
+    if isinstance(argument, np.ndarray):
+        return any(isinstance(part, np.ndarray) and np.may_share_memory(part, argument) for part in parts)
+    return False
