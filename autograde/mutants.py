@@ -28,7 +28,7 @@ _SWAPS = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """One changed solution: `what` says "line: before -> after", `source` is the whole changed cell."""
+    """One changed solution: `what` says "before -> after, in the line as it is now"; `source` is the whole cell."""
 
     what: str
     source: str
@@ -45,9 +45,20 @@ def mutants(source):
             text = ast.unparse(ast.fix_missing_locations(changed))
             if text not in seen:
                 seen.add(text)
-                after = ast.unparse(replacement) if replacement is not None else "(gone)"
-                found.append(Mutant(f"{ast.unparse(node).splitlines()[0]} -> {after.splitlines()[0]}", text))
+                found.append(Mutant(_told(node, replacement, changed, path), text))
     return found
+
+
+def _told(node, replacement, changed, path):
+    """The change in words, with the changed line around it."""
+    if replacement is None:
+        return f"{ast.unparse(node).splitlines()[0]} -> (gone)"
+    here = line = changed
+    for name, index in path:
+        here = getattr(here, name) if index is None else getattr(here, name)[index]
+        line = here if isinstance(here, ast.stmt) else line
+    before, after, line = (ast.unparse(part).splitlines()[0] for part in (node, replacement, line))
+    return f"{before} -> {after}, in: {line}"
 
 
 def _walk(node, path=()):
@@ -63,7 +74,8 @@ def _walk(node, path=()):
                 here = (*path, (name, index))
                 if isinstance(child, (ast.expr, ast.stmt)):
                     yield here, child
-                yield from _walk(child, here)
+                if not isinstance(child, ast.Raise):  # what a refusal says is the author's own affair
+                    yield from _walk(child, here)
 
 
 def _put(tree, path, replacement):

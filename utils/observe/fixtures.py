@@ -74,6 +74,16 @@ def next_but_one(i, j, n):
     return (j <= i) | (j == i + 2)
 
 
+@pattern
+def last_place(i, j, n):
+    return (j <= i) | ((j == 15) & (i == 14))
+
+
+@pattern
+def from_end_to_end(i, j, n):
+    return (j <= i) | (j - i == 15)
+
+
 class _Attention(nn.Module):
     """Single-head attention with a pattern; `fill` is what a hidden score becomes; `late` hides after the softmax."""
 

@@ -108,13 +108,6 @@ def no_row_sum(grad_out, q, k, v, attn_mask=None):
     return slope @ k, slope.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ grad_out
 
 
-def crossed(grad_out, q, k, v, attn_mask=None):
-    """dk from the score gradient without its transpose: only shapes with q_len = kv_len survive it."""
-    p = weights_of(q, k, attn_mask)
-    slope = oracle.softmax_backward(p, grad_out @ v.swapaxes(-1, -2)) / root(q)
-    return slope @ k, slope @ q, p.swapaxes(-1, -2) @ grad_out
-
-
 def values_from(table):
     """dv from another table than the weights: table(q, k, attn_mask)."""
 
@@ -171,7 +164,6 @@ register(
         "dk lacks 1/√d_head": changed(lambda dq, dk, dv, q: (dq, dk * root(q), dv)),
         "dq and dk lack 1/√d_head": changed(lambda dq, dk, dv, q: (dq * root(q), dk * root(q), dv)),
         "1/√d_head belongs there once": changed(lambda dq, dk, dv, q: (dq / root(q), dk / root(q), dv)),
-        "dk: the score gradient is transposed, then meets q": crossed,
         "dv uses the weights": Replays(
             values_from(lambda q, k, seen: q @ k.swapaxes(-1, -2) / root(q)),
             values_from(lambda q, k, seen: q @ k.swapaxes(-1, -2)),

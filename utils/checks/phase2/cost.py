@@ -179,7 +179,7 @@ register(
             "whole rows hidden by a mask of width 1", ALL | dict(block_size=2, attn_mask=mask(2, 1, 5, 1)), kind="edge"
         ),
         refusal("block_size 0", ALL | dict(block_size=0)),
-        refusal("block_size -2", ALL | dict(block_size=-2)),
+        refusal("block_size -1", ALL | dict(block_size=-1)),
     ),
     mistakes={
         "rescale the accumulator": Replays(

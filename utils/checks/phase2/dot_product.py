@@ -278,13 +278,18 @@ def variances(d_head):
     return judge
 
 
-def few_samples(got, settled):
-    """With four samples a variance is a wild guess: six calls that all come near the truth did not use n_samples."""
+def scattered(got, settled):
+    """Are 300 variances of 64 products each as scattered as they must be?
+
+    At d_head 1 a product of two normal numbers has heavy tails: such variances scatter by 0.35, those of 64 normal
+    numbers by 0.18 only, and those of many more numbers hardly at all. 200 trials gave 0.30 to 0.42 and 0.16 to 0.20.
+    """
     pairs = _numbers(got)
     if pairs is None:
         return "raw, scaled: two numbers", "something else"
-    if all(abs(scaled - 1) < 0.1 for _, scaled in pairs):
-        return "four samples only, which scatter widely", "numbers as steady as of many samples"
+    spread = torch.tensor(pairs, dtype=torch.float64)[:, 0].std().item()
+    if spread < 0.25:
+        return "variances of 64 dot products, which scatter widely", f"numbers that scatter by {spread:.2f} only"
     return None
 
 
@@ -332,13 +337,13 @@ def _linked(got, request):
 
 WIDE, WIDE_AGAIN = asked(48, 20_000, 5, 1)
 ODD, ODD_AGAIN = asked(11, 20_000, 6, 1)
-FEW, FEW_AGAIN = asked(16, 4, 7, 5)
+FEW, FEW_AGAIN = asked(1, 64, 7, 299)
 
 register(
     expected=oracle.score_variance,
     phase=PHASE,
     section="2.4",
-    hint="draw q and k from the generator once, take the dot products, and measure them twice: as they are, and scaled.",
+    hint="draw q and k from the generator once, take the dot products, measure them as they are and scaled.",
     grad=False,
     cases=(
         case(
@@ -355,7 +360,7 @@ register(
             kind="chance",
             judge=variances(11),
         ),
-        case("four samples", FEW, then=FEW_AGAIN, kind="chance", judge=few_samples),
+        case("64 samples, 300 times", FEW, then=FEW_AGAIN, kind="chance", judge=scattered),
     ),
     mistakes={
         "divide by the root": Spotted(

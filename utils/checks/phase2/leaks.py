@@ -40,6 +40,8 @@ register(
         attention("only the first rows see each other", "first_rows", seed=7),
         attention("only late rows leak", "late_rows", seed=8),
         attention("only a far token leaks", "far_token", seed=9),
+        attention("only the sixteenth token leaks", "last_place", seed=15),
+        attention("only from one end to the other", "from_end_to_end", seed=16),
         attention("the mask is transposed", "transposed", seed=10),
         attention("the next token but one", "next_but_one", seed=11),
         attention("hidden scores become -8", "causal", fill=-9.0, seed=12),

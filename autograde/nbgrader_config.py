@@ -1,0 +1,75 @@
+"""How nbgrader runs this course. Each setting that departs from the default says why."""
+
+import sys
+import warnings
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:  # the preprocessors below are named by module
+    sys.path.insert(0, str(ROOT))
+
+c = get_config()  # noqa: F821
+
+# Where things lie. A release is always notebooks/<phase>/<phase>.ipynb.
+c.CourseDirectory.root = str(ROOT)
+c.CourseDirectory.db_url = f"sqlite:///{ROOT / 'autograde' / 'gradebook.db'}"
+c.CourseDirectory.source_directory = "solutions"
+c.CourseDirectory.release_directory = "notebooks"
+for step in ("submitted", "autograded", "feedback", "solution", "source_with_tests"):
+    c.CourseDirectory[f"{step}_directory"] = f"autograde/{step}"
+
+# nbgrader copies every other file of an assignment to the learner: the .py source holds the solutions.
+c.CourseDirectory.ignore = [".*", "__pycache__", "feedback", "*.py", "*.pyc", "*.md", "*.part"]
+
+# SQLAlchemy warns of the order in which nbgrader 0.9.6 records a new submission; what is recorded is right.
+warnings.filterwarnings("ignore", message="Object of type <Submitted", module="nbgrader.api")
+
+# We hand work out and in through folders. A place that exists keeps Lab from logging CRITICAL about the exchange.
+c.Exchange.root = str(ROOT / "autograde")
+
+# Building: nbgrader's own steps, then our seal, by which `autograde build` knows its own output again.
+c.GenerateAssignment.preprocessors = [
+    "nbgrader.preprocessors.LockCells",
+    "nbgrader.preprocessors.ClearSolutions",
+    "nbgrader.preprocessors.ClearOutput",
+    "nbgrader.preprocessors.CheckCellMetadata",
+    "nbgrader.preprocessors.ComputeChecksums",
+    "nbgrader.preprocessors.SaveCells",
+    "autograde.seal.PutSeal",
+]
+
+# Grading, before anything runs: cells get back the metadata, place and text they were handed out with.
+c.Autograde.sanitize_preprocessors = [
+    "nbgrader.preprocessors.ClearOutput",
+    "autograde.preprocessors.RestoreCells",
+    "nbgrader.preprocessors.OverwriteKernelspec",
+    "nbgrader.preprocessors.OverwriteCells",
+    "nbgrader.preprocessors.CheckCellMetadata",
+]
+c.OverwriteCells.add_missing_cells = True
+
+# Grading itself: only a plain number in range counts as a score.
+c.Autograde.autograde_preprocessors = [
+    "nbgrader.preprocessors.Execute",
+    "autograde.preprocessors.OnlyNumbersScore",
+    "nbgrader.preprocessors.LimitOutput",
+    "nbgrader.preprocessors.SaveAutoGrades",
+    "nbgrader.preprocessors.AssignLatePenalties",
+    "nbgrader.preprocessors.CheckCellMetadata",
+]
+c.Execute.timeout = 60  # seconds per cell; ours take under 10, a slow machine may need longer for the first import
+c.Execute.iopub_timeout = 30  # the default of 4 s fails on a busy machine
+c.Execute.extra_arguments = ["--log-level=ERROR"]  # kernels warn about their own port at each start
+c.Execute.skip_cells_with_tag = "demo"  # figures and training: nothing graded depends on them
+
+# Late work is shown as late and costs nothing. "zero" takes all points; a class of your own can do something between:
+# https://nbgrader.readthedocs.io/en/stable/plugins/late-plugin.html
+c.LateSubmissionPlugin.penalty_method = "none"
+
+# Feedback and formgrader show what others wrote: no script, no page of theirs, no broken picture may do harm.
+c.GenerateFeedback.exporter_class = "autograde.feedback.FeedbackExporter"
+c.HTMLExporter.sanitize_html = True
+c.HTMLExporter.filters = {
+    "clean_html": "autograde.feedback.clean_html",
+    "markdown2html": "autograde.feedback.markdown2html",
+}
