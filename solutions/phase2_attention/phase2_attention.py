@@ -80,32 +80,22 @@ attempt("what 'it' refers to", lambda: meaning["it"])
 
 # %%
 #                     animal action
-keys = torch.tensor(
-    [
-        [0.1, 0.0],  # the
-        [2.0, 0.3],  # cat
-        [0.4, 1.9],
-    ]
-)  # sat
+keys = torch.tensor([[0.1, 0.0],  # the
+                     [2.0, 0.3],  # cat
+                     [0.4, 1.9]])  # sat
 values = torch.tensor([0.5, 0.9, -0.2])
 it = torch.tensor([1.5, 0.2])  # looks for an animal
 weights = (keys @ it).softmax(-1)
-show(
-    plots.row_of_weights(weights, ["the", "cat", "sat"], "it"),
-    "Bars: 'it' puts weight 0.848 on cat, 0.106 on sat, 0.046 on the.",
-)
+show(plots.row_of_weights(weights, ["the", "cat", "sat"], "it"),
+     "Bars: 'it' puts weight 0.848 on cat, 0.106 on sat, 0.046 on the.")
 
 # %% [markdown]
 # The answer to "it" is 85 % of the value of *cat*, with a little of the rest. A blend has a slope, so the vectors can be
 # learned.
 
 # %%
-predict(
-    "dot-or-angle",
-    "The query is `[1, 1]`. Which key gets the higher score: `[1, 1]`, which points the same way, "
-    "or `[10, 0]`, which is 45° off?",
-    ["[1, 1]", "[10, 0]", "a tie"],
-)
+predict("dot-or-angle", "The query is `[1, 1]`. Which key gets the higher score: `[1, 1]`, which points the same way, "
+        "or `[10, 0]`, which is 45° off?", ["[1, 1]", "[10, 0]", "a tie"])
 
 # %%
 query = torch.tensor([1.0, 1.0])
@@ -150,11 +140,8 @@ print(ex.compare(np.array(ex.inputs["A"]) @ np.array(ex.inputs["B"])))
 # tempting ways, guess:
 
 # %%
-predict(
-    "empty-row",
-    "A row in which every key is hidden. Its float32 scores are all filled with −1e9. Softmax gives…",
-    ["zeros", "equal shares", "NaN"],
-)
+predict("empty-row", "A row in which every key is hidden. Its float32 scores are all filled with −1e9. Softmax gives…",
+        ["zeros", "equal shares", "NaN"])
 
 # %%
 scores = torch.tensor([[1.0, 2.0, 9.0], [1.0, 2.0, 9.0]])
@@ -187,7 +174,6 @@ attempt("-1e9 in float16", lambda: scores.half().masked_fill(~visible, -1e9))
 # <details><summary>Hint 3 · how</summary>Fill hidden scores with <code>torch.finfo(scores.dtype).min</code>, take
 # softmax, fill the hidden weights with 0. Refuse a mask that is not bool first.</details>
 
-
 # %% exercise="masked_softmax"
 def masked_softmax(scores, attn_mask=None, dim=-1):
     """Share 1 among the visible places along `dim`.
@@ -206,7 +192,6 @@ def masked_softmax(scores, attn_mask=None, dim=-1):
     weights = scores.masked_fill(~attn_mask, lowest).softmax(dim)
     return weights.masked_fill(~attn_mask, 0.0)
     ### END SOLUTION
-
 
 # %% check="masked_softmax"
 check(masked_softmax, points=5)
@@ -240,23 +225,15 @@ with need("masked_softmax"):
 # One query's scores stand in one row. So which way must softmax run?
 
 # %%
-predict(
-    "softmax-axis",
-    "Softmax over the wrong axis makes every *column* sum to 1. What does that mean?",
-    ["each query reads 100 %", "each key is read 100 % in total", "each value has length 1"],
-)
+predict("softmax-axis", "Softmax over the wrong axis makes every *column* sum to 1. What does that mean?",
+        ["each query reads 100 %", "each key is read 100 % in total", "each value has length 1"])
 
 # %%
 scores = torch.tensor([[1.05, 1.90, 0.60], [0.75, 2.60, 1.40], [0.95, 1.20, 1.80]])
-show(
-    plots.attention_map(scores.softmax(-2), ["The", "cat", "sat"], ["The", "cat", "sat"], "softmax over axis −2"),
-    "Heat map of three queries and three keys; columns sum to 1, the row of The sums to 0.91.",
-)
-reveal(
-    "softmax-axis",
-    "each key is read 100 % in total",
-    "Queries would compete for keys. Look along a row: The reads 0.91 in total, sat 1.05.",
-)
+show(plots.attention_map(scores.softmax(-2), ["The", "cat", "sat"], ["The", "cat", "sat"], "softmax over axis −2"),
+     "Heat map of three queries and three keys; columns sum to 1, the row of The sums to 0.91.")
+reveal("softmax-axis", "each key is read 100 % in total",
+       "Queries would compete for keys. Look along a row: The reads 0.91 in total, sat 1.05.")
 
 # %% [markdown]
 # ### Exercise 2.3a · `attention_weights` · core · about 12 min
@@ -270,7 +247,6 @@ reveal(
 # only.</details>
 # <details><summary>Hint 3 · how</summary><code>q @ k.transpose(-2, -1)</code>, divided by the root of
 # <code>q.shape[-1]</code>, then <code>masked_softmax</code>.</details>
-
 
 # %% exercise="attention_weights"
 def attention_weights(q, k, attn_mask=None):
@@ -289,7 +265,6 @@ def attention_weights(q, k, attn_mask=None):
     scores = q @ k.transpose(-2, -1) / math.sqrt(d_head)  # (…, Q, K)
     return masked_softmax(scores, attn_mask)
     ### END SOLUTION
-
 
 # %% check="attention_weights"
 check(attention_weights, points=3)
@@ -315,11 +290,8 @@ with need("attention_weights"):
 # The last step is one product. Its meaning is easy to miss: the output is an average *over a set*. Guess:
 
 # %%
-predict(
-    "shuffled-pairs",
-    "You shuffle the keys and shuffle the values in the same way. The output of attention…",
-    ["stays the same", "is shuffled too", "changes altogether"],
-)
+predict("shuffled-pairs", "You shuffle the keys and shuffle the values in the same way. The output of attention…",
+        ["stays the same", "is shuffled too", "changes altogether"])
 
 # %% [markdown]
 # ### Exercise 2.3b · `sdpa` · core · about 15 min
@@ -333,7 +305,6 @@ predict(
 # compare the numbers of keys and values.</details>
 # <details><summary>Hint 3 · how</summary><code>attention_weights(q, k, attn_mask) @ v</code>, after a ValueError for
 # unequal <code>kv_len</code>.</details>
-
 
 # %% exercise="sdpa"
 def sdpa(q, k, v, attn_mask=None):
@@ -350,7 +321,6 @@ def sdpa(q, k, v, attn_mask=None):
         raise ValueError(f"k and v need one kv_len, got {k.shape[-2]} and {v.shape[-2]}")
     return attention_weights(q, k, attn_mask) @ v  # (…, Q, Dv)
     ### END SOLUTION
-
 
 # %% check="sdpa"
 check(sdpa, points=4)
@@ -426,7 +396,6 @@ reveal("scale", "sharper", "At 1024 one key takes nearly everything, before anyt
 # <details><summary>Hint 3 · how</summary><code>(q * k).sum(-1)</code> with both drawn by <code>torch.randn(n_samples,
 # d_head, generator=generator)</code>; then <code>.var()</code> twice.</details>
 
-
 # %% exercise="score_variance"
 def score_variance(d_head, n_samples, generator):
     """Measure how far scores spread, with and without the root.
@@ -441,7 +410,6 @@ def score_variance(d_head, n_samples, generator):
     return scores.var().item(), (scores / math.sqrt(d_head)).var().item()
     ### END SOLUTION
 
-
 # %% check="score_variance"
 check(score_variance, points=2)
 
@@ -450,11 +418,9 @@ with need("score_variance"):
     d_heads = [4, 16, 64, 256, 1024]
     generator = torch.Generator().manual_seed(0)
     raw, scaled = zip(*(score_variance(d_head, 2000, generator) for d_head in d_heads), strict=True)
-    show(
-        plots.saturation(d_heads, raw, scaled),
-        "Left: variance of raw scores grows along with d_head, scaled scores stay at 1. "
-        "Right: the largest weight climbs towards 1 without the root and stays near 0.36 with it.",
-    )
+    show(plots.saturation(d_heads, raw, scaled),
+         "Left: variance of raw scores grows along with d_head, scaled scores stay at 1. "
+         "Right: the largest weight climbs towards 1 without the root and stays near 0.36 with it.")
 
 # %% [markdown]
 # The solid line saturates: one weight near 1, the rest near 0, and there softmax has almost no slope (section 2.6).
@@ -479,11 +445,8 @@ print("subtract the maximum first", big.softmax(-1))
 # that is the **causal mask**. May it look at itself? Some texts say "only at tokens before it".
 
 # %%
-predict(
-    "first-row",
-    "Every token may see only tokens strictly before it. The first row of weights is then…",
-    ["1 on itself", "zeros or NaN", "equal shares"],
-)
+predict("first-row", "Every token may see only tokens strictly before it. The first row of weights is then…",
+        ["1 on itself", "zeros or NaN", "equal shares"])
 
 # %%
 strictly_before = torch.ones(4, 4).tril(-1).bool()
@@ -503,7 +466,6 @@ reveal("first-row", "zeros or NaN", "The first token has nothing before it. A to
 # <details><summary>Hint 3 · how</summary><code>tril</code> of a table of ones takes a diagonal:
 # <code>kv_len − q_len</code>. With equal lengths it is 0.</details>
 
-
 # %% exercise="causal_mask"
 def causal_mask(q_len, kv_len=None):
     """Which key each query may see when the future is hidden.
@@ -516,18 +478,14 @@ def causal_mask(q_len, kv_len=None):
     return torch.ones(q_len, kv_len, dtype=torch.bool).tril(kv_len - q_len)
     ### END SOLUTION
 
-
 # %% check="causal_mask"
 check(causal_mask, points=2)
 
 # %% tags=["demo"]
 with need("causal_mask"):
     masks = {"a sentence": causal_mask(5), "two more tokens": causal_mask(2, 5), "one step": causal_mask(1, 5)}
-    show(
-        plots.mask_grids(masks),
-        "Three grids of dots and hatching. A sentence of five: a triangle with its diagonal. "
-        "Two queries, five keys: the last two rows of that triangle. One query: every key is visible.",
-    )
+    show(plots.mask_grids(masks), "Three grids of dots and hatching. A sentence of five: a triangle with its diagonal. "
+         "Two queries, five keys: the last two rows of that triangle. One query: every key is visible.")
 
 # %% [markdown] reflect="causal_mask"
 # Look at the last row of the first grid. Someone tells you "a decoder does not read its whole input". Your answer:
@@ -537,11 +495,8 @@ with need("causal_mask"):
 # those **keys**. Here is the mask with one axis forgotten, on two sentences and two heads. Sentence 1 ends in a pad.
 
 # %%
-predict(
-    "lost-axis",
-    "Scores are (batch 2, heads 2, 3, 3), the mask is (batch 2, 3, 3). Together they…",
-    ["raise an error", "work as meant", "run, and hide the wrong keys"],
-)
+predict("lost-axis", "Scores are (batch 2, heads 2, 3, 3), the mask is (batch 2, 3, 3). Together they…",
+        ["raise an error", "work as meant", "run, and hide the wrong keys"])
 
 # %%
 scores = torch.zeros(2, 2, 3, 3)  # (B, H, Q, K)
@@ -565,7 +520,6 @@ reveal("lost-axis", "run, and hide the wrong keys", "Axes are matched from the r
 # <details><summary>Hint 2 · what</summary>Rank and dtype are refused first, each with its own ValueError.</details>
 # <details><summary>Hint 3 · how</summary><code>pad_mask[:, None, None, :]</code></details>
 
-
 # %% exercise="padding_mask"
 def padding_mask(pad_mask):
     """Hide padded keys from every head and every query.
@@ -581,7 +535,6 @@ def padding_mask(pad_mask):
         raise ValueError("pad_mask must be bool: True = real token")
     return pad_mask[:, None, None, :]  # (B, 1, 1, K)
     ### END SOLUTION
-
 
 # %% check="padding_mask"
 check(padding_mask, points=2)
@@ -612,16 +565,12 @@ with need("sdpa", "padding_mask"):
 # "No mask in an encoder" means no *causal* mask. A key is visible when **every** mask allows it.
 
 # %%
-predict(
-    "mask-plus", "`a + b` for two bool masks is True where…", ["both are True", "at least one is True", "it raises"]
-)
+predict("mask-plus", "`a + b` for two bool masks is True where…", ["both are True", "at least one is True", "it raises"])
 
 # %%
 causal, padding = torch.ones(4, 4, dtype=torch.bool).tril(), torch.tensor([True, True, True, False])
-show(
-    plots.mask_grids({"causal": causal, "padding": padding.expand(4, 4), "causal + padding": causal + padding}),
-    "Three grids. The sum shows dots where either mask has one: nearly everything is visible.",
-)
+show(plots.mask_grids({"causal": causal, "padding": padding.expand(4, 4), "causal + padding": causal + padding}),
+     "Three grids. The sum shows dots where either mask has one: nearly everything is visible.")
 reveal("mask-plus", "at least one is True", "Two masks in a sum hide almost nothing.")
 
 # %% [markdown]
@@ -635,7 +584,6 @@ reveal("mask-plus", "at least one is True", "Two masks in a sum hide almost noth
 # it.</details>
 # <details><summary>Hint 3 · how</summary><code>combined = mask if combined is None else combined & mask</code>, after
 # refusing a mask that is not bool.</details>
-
 
 # %% exercise="combine_masks"
 def combine_masks(*masks):
@@ -655,7 +603,6 @@ def combine_masks(*masks):
         combined = mask if combined is None else combined & mask
     return combined
     ### END SOLUTION
-
 
 # %% check="combine_masks"
 check(combine_masks, points=2)
@@ -680,7 +627,6 @@ with need("masked_softmax"):
 # To learn, attention must say how each weight moves when a score moves. Tempting: each weight depends on its own
 # score, so the slope is `p (1 − p)`, as for a sigmoid. Nudge each score of the row *cat* and measure:
 
-
 # %%
 def softmax_1d(scores):
     exps = np.exp(scores - scores.max())
@@ -700,11 +646,8 @@ print("measured\n", measured)
 # slopes is a Jacobian. Where is it largest?
 
 # %%
-predict(
-    "jacobian-peak",
-    "Three keys. By overall size (root of the sum of squares), the Jacobian is largest at…",
-    ["⅓, ⅓, ⅓", "½, ½, 0", "1, 0, 0"],
-)
+predict("jacobian-peak", "Three keys. By overall size (root of the sum of squares), the Jacobian is largest at…",
+        ["⅓, ⅓, ⅓", "½, ½, 0", "1, 0, 0"])
 
 # %% [markdown]
 # ### Exercise 2.6a · `softmax_jacobian` · more · about 12 min
@@ -719,7 +662,6 @@ predict(
 # <details><summary>Hint 3 · how</summary>column · (identity − row). Give the identity the dtype of
 # <code>probs</code>.</details>
 
-
 # %% exercise="softmax_jacobian"
 def softmax_jacobian(probs):
     """How every weight moves with every score.
@@ -732,17 +674,14 @@ def softmax_jacobian(probs):
     return probs[..., :, None] * (identity - probs[..., None, :])  # (…, i, j)
     ### END SOLUTION
 
-
 # %% check="softmax_jacobian"
 check(softmax_jacobian, points=3)
 
 # %% tags=["demo"]
 with need("softmax_jacobian"):
-    show(
-        plots.jacobian_triangle(softmax_jacobian),
-        "A triangle whose corners are one-hot rows. The size of the Jacobian is 0 at the corners, 0.47 in the middle "
-        "and largest, 0.50, at the middle of each edge, where two keys tie.",
-    )
+    show(plots.jacobian_triangle(softmax_jacobian),
+         "A triangle whose corners are one-hot rows. The size of the Jacobian is 0 at the corners, 0.47 in the middle "
+         "and largest, 0.50, at the middle of each edge, where two keys tie.")
     reveal("jacobian-peak", "½, ½, 0", "A two-way tie: 0.50, against 0.47 for equal shares and 0 at a corner.")
 
 # %% [markdown] reflect="softmax_jacobian"
@@ -755,11 +694,8 @@ with need("softmax_jacobian"):
 # `Σ_j p_i (δ_ij − p_j) g_j = p_i (g_i − Σ_j p_j g_j)`. In words: how much better than average is it to read this key?
 
 # %%
-predict(
-    "same-grad",
-    "The loss pulls on every weight alike: `g = [7, 7, 7]`. What reaches the scores?",
-    ["7 · p", "7 each", "nothing"],
-)
+predict("same-grad", "The loss pulls on every weight alike: `g = [7, 7, 7]`. What reaches the scores?",
+        ["7 · p", "7 each", "nothing"])
 
 # %% [markdown]
 # ### Exercise 2.6b · `softmax_backward` · more · about 12 min
@@ -773,7 +709,6 @@ predict(
 # <details><summary>Hint 3 · how</summary><code>average = (probs * grad).sum(-1, keepdims=True)</code>; then the formula
 # as it stands.</details>
 
-
 # %% exercise="softmax_backward"
 def softmax_backward(probs, grad):
     """Carry a gradient from softmax's weights back to its scores.
@@ -785,7 +720,6 @@ def softmax_backward(probs, grad):
     average = (probs * grad).sum(-1, keepdims=True)  # (…, 1)
     return probs * (grad - average)
     ### END SOLUTION
-
 
 # %% check="softmax_backward"
 check(softmax_backward, points=3)
@@ -832,11 +766,8 @@ nudge[1, 0] = 1e-6
 print(f"slope of the loss along q[1, 0]: {(loss(q + nudge) - loss(q - nudge)) / 2e-6:.6f}")
 
 # %%
-predict(
-    "hidden-slope",
-    "Key 2 is hidden from every query. Its gradients `dk[2]` and `dv[2]` are…",
-    ["exactly 0", "small", "like any other"],
-)
+predict("hidden-slope", "Key 2 is hidden from every query. Its gradients `dk[2]` and `dv[2]` are…",
+        ["exactly 0", "small", "like any other"])
 
 # %% [markdown]
 # ### Exercise 2.7 · `sdpa_backward` · more · about 30 min
@@ -850,7 +781,6 @@ predict(
 # the division: in an empty row the sum is 0. Then read the right column of the table, top to bottom.</details>
 # <details><summary>Hint 3 · how</summary><code>exps = np.exp(scores - scores.max(-1, keepdims=True)) * visible</code>;
 # divide by <code>np.where(total > 0, total, 1)</code>. Transposes are <code>np.swapaxes(a, -2, -1)</code>.</details>
-
 
 # %% exercise="sdpa_backward"
 def sdpa_backward(grad_out, q, k, v, attn_mask=None):
@@ -873,7 +803,6 @@ def sdpa_backward(grad_out, q, k, v, attn_mask=None):
     return d_scores @ k, np.swapaxes(d_scores, -2, -1) @ q, np.swapaxes(weights, -2, -1) @ grad_out
     ### END SOLUTION
 
-
 # %% check="sdpa_backward"
 check(sdpa_backward, points=7)
 
@@ -882,10 +811,8 @@ with need("sdpa_backward"):
     print(f"dq[1, 0] = {sdpa_backward(grad_out, q, k, v)[0][1, 0]:.6f}, as measured?")
     mask = np.array([[True, True, False], [True, True, False]])
     dq, dk, dv = sdpa_backward(grad_out, q, k, v, mask)
-    show(
-        plots.signed_map(dk, ["key 0", "key 1", "key 2"], range(4), "dk, with key 2 hidden", "feature", ""),
-        "A table of signed numbers: rows of keys 0 and 1 mirror each other, the row of key 2 is exactly zero.",
-    )
+    show(plots.signed_map(dk, ["key 0", "key 1", "key 2"], range(4), "dk, with key 2 hidden", "feature", ""),
+         "A table of signed numbers: rows of keys 0 and 1 mirror each other, the row of key 2 is exactly zero.")
     reveal("hidden-slope", "exactly 0", "A hidden key has no influence, so no slope.")
 
 # %% [markdown] reflect="sdpa_backward"
@@ -912,11 +839,8 @@ attempt("add the input back", lambda: (x + out).shape)
 # themselves. Now a question about order:
 
 # %%
-predict(
-    "permute",
-    "No mask, no positions. You shuffle the tokens of a sentence. The outputs of self-attention are…",
-    ["the same as before", "the same, shuffled along", "new"],
-)
+predict("permute", "No mask, no positions. You shuffle the tokens of a sentence. The outputs of self-attention are…",
+        ["the same as before", "the same, shuffled along", "new"])
 
 # %% [markdown]
 # ### Exercise 2.8 · `SelfAttention` · core · about 20 min
@@ -932,7 +856,6 @@ predict(
 # there.</details>
 # <details><summary>Hint 3 · how</summary><code>combine_masks(causal_mask(seq_len), attn_mask)</code>, then
 # <code>sdpa</code> of the three projections.</details>
-
 
 # %% exercise="SelfAttention"
 class SelfAttention(nn.Module):
@@ -960,7 +883,6 @@ class SelfAttention(nn.Module):
         return sdpa(self.w_q(x), self.w_k(x), self.w_v(x), attn_mask)
         ### END SOLUTION
 
-
 # %% check="SelfAttention"
 check(SelfAttention, points=5)
 
@@ -974,11 +896,8 @@ with need("SelfAttention"):
     for causal in (False, True):
         slopes = torch.autograd.functional.jacobian(SelfAttention(6, 4, causal), x)  # (1, T, D, 1, T, M)
         maps[f"causal={causal}"] = slopes.square().sum((0, 2, 3, 5)).sqrt()
-    show(
-        plots.influence_maps(maps),
-        "Two grids of input against output places. Without the mask every output moves "
-        "with every input; with it, dots fill only the lower triangle and the diagonal.",
-    )
+    show(plots.influence_maps(maps), "Two grids of input against output places. Without the mask every output moves "
+         "with every input; with it, dots fill only the lower triangle and the diagonal.")
 
 # %% tags=["demo"]
 with need("SelfAttention"):
@@ -986,10 +905,8 @@ with need("SelfAttention"):
     for causal in (False, True):
         layer = SelfAttention(6, 4, causal)
         out, shuffled = layer(x), layer(x[:, order])
-        print(
-            f"causal={causal}: against the same rows {(shuffled - out).abs().max():.3f}, "
-            f"against shuffled rows {(shuffled - out[:, order]).abs().max():.3f}"
-        )
+        print(f"causal={causal}: against the same rows {(shuffled - out).abs().max():.3f}, "
+              f"against shuffled rows {(shuffled - out[:, order]).abs().max():.3f}")
     reveal("permute", "the same, shuffled along", "That is equivariant; only a sum or mean over tokens is invariant.")
 
 # %% [markdown] reflect="SelfAttention"
@@ -1032,9 +949,7 @@ with need("attention_weights"):
 # A check that looks only at the winner cannot see a missing scale.
 
 # %%
-predict(
-    "cross-shape", "5 decoder tokens read 3 encoder tokens. The table of weights is…", ["(5, 3)", "(3, 5)", "(5, 5)"]
-)
+predict("cross-shape", "5 decoder tokens read 3 encoder tokens. The table of weights is…", ["(5, 3)", "(3, 5)", "(5, 5)"])
 
 # %% [markdown]
 # ### Exercise 2.9 · `CrossAttention` · core · about 15 min
@@ -1047,7 +962,6 @@ predict(
 # <code>d_memory</code> wide.</details>
 # <details><summary>Hint 3 · how</summary><code>sdpa(self.w_q(x), self.w_k(memory), self.w_v(memory),
 # attn_mask)</code></details>
-
 
 # %% exercise="CrossAttention"
 class CrossAttention(nn.Module):
@@ -1073,7 +987,6 @@ class CrossAttention(nn.Module):
         return sdpa(self.w_q(x), self.w_k(memory), self.w_v(memory), attn_mask)
         ### END SOLUTION
 
-
 # %% check="CrossAttention"
 check(CrossAttention, points=4)
 
@@ -1084,11 +997,8 @@ with need("CrossAttention"):
     for title, mask in {"memory seen whole": None, "place 2 hidden": torch.tensor([True, True, False])}.items():
         slopes = torch.autograd.functional.jacobian(lambda m, mask=mask: layer(x, m, mask), memory)
         maps[title] = slopes.square().sum((0, 2, 3, 5)).sqrt()
-    show(
-        plots.influence_maps(maps, inputs="memory place"),
-        "Two grids, five outputs by three memory places. Seen "
-        "whole, every output moves with every place. With place 2 hidden, its column is empty.",
-    )
+    show(plots.influence_maps(maps, inputs="memory place"), "Two grids, five outputs by three memory places. Seen "
+         "whole, every output moves with every place. With place 2 hidden, its column is empty.")
     reveal("cross-shape", "(5, 3)", "One row per query, one column per key, and nothing causal about it.")
 
 # %% [markdown] reflect="CrossAttention"
@@ -1102,7 +1012,6 @@ with need("CrossAttention"):
 #
 # Here is a masked self-attention layer as you may find it online, with the same kinds of fault as the listing in the
 # notes. It reads well. Find what you can **before** running on.
-
 
 # %%
 class BrokenAttention(nn.Module):
@@ -1130,11 +1039,8 @@ attempt("run it", lambda: BrokenAttention(6, max_len=5)(torch.randn(2, 5, 6)))
 # full-length sentence against torch's kernel, a short sentence, and dropout.
 
 # %%
-predict(
-    "plus-for-times",
-    "`scores + c` stands where `scores * c` should. Compared with no scaling at all, softmax gives…",
-    ["sharper weights", "flatter weights", "the very same weights"],
-)
+predict("plus-for-times", "`scores + c` stands where `scores * c` should. Compared with no scaling at all, softmax gives…",
+        ["sharper weights", "flatter weights", "the very same weights"])
 
 # %%
 layer, x = BrokenAttention(6, max_len=5), 2 * torch.randn(2, 5, 6)
@@ -1168,7 +1074,6 @@ reveal("plus-for-times", "the very same weights", "A constant shifts every score
 # <details><summary>Hint 3 · how</summary><code>combine_masks(causal_mask(seq_len), pad_mask[:, None, :])</code> →
 # <code>attention_weights</code> → <code>self.dropout</code> → <code>@ v</code>.</details>
 
-
 # %% exercise="MaskedSelfAttention"
 class MaskedSelfAttention(nn.Module):
     """Causal self-attention of one head, with padding and dropout.
@@ -1196,7 +1101,6 @@ class MaskedSelfAttention(nn.Module):
         return self.dropout(attention_weights(q, k, visible)) @ v
         ### END SOLUTION
 
-
 # %% check="MaskedSelfAttention"
 check(MaskedSelfAttention, points=6)
 
@@ -1223,33 +1127,24 @@ with need("MaskedSelfAttention"):
 # do you *catch* it? Ask what causal means: **what comes later changes nothing that came before.**
 # Here are five suspects in bare torch, one of them innocent, and a test someone wrote in a hurry.
 
-
 # %%
 def suspect(mask):
     """An attention (batch, seq_len, 8) -> the same, that applies `mask(i, j)` to query places i and key places j."""
-
     def attention(x):
         i, j = torch.arange(x.shape[1])[:, None], torch.arange(x.shape[1])
         return (x @ x.transpose(1, 2) / 3).masked_fill(~mask(i, j), -1e4).softmax(-1) @ x
-
     return attention
 
 
-suspects = {
-    "causal": suspect(lambda i, j: j <= i),
-    "no mask": suspect(lambda i, j: j < 99),
-    "one step ahead": suspect(lambda i, j: j <= i + 1),
-    "leaks from place 6 on": suspect(lambda i, j: (j <= i) | (i > 5)),
-    "only a far word": suspect(lambda i, j: (j <= i) | (j == i + 9)),
-}
+suspects = {"causal": suspect(lambda i, j: j <= i),
+            "no mask": suspect(lambda i, j: j < 99),
+            "one step ahead": suspect(lambda i, j: j <= i + 1),
+            "leaks from place 6 on": suspect(lambda i, j: (j <= i) | (i > 5)),
+            "only a far word": suspect(lambda i, j: (j <= i) | (j == i + 9))}
 
 # %%
-predict(
-    "hasty-test",
-    "The hasty test changes the last token of four and watches output 0. Of the four guilty suspects it catches…",
-    ["all four", "two", "one"],
-)
-
+predict("hasty-test", "The hasty test changes the last token of four and watches output 0. Of the four guilty "
+        "suspects it catches…", ["all four", "two", "one"])
 
 # %%
 def hasty_test(attention):
@@ -1278,7 +1173,6 @@ reveal("hasty-test", "one", "Near leaks, late leaks and far ones escape: one pla
 # <code>torch.allclose(attention(x[:, :cut]), attention(x)[:, :cut])</code> for every cut from 1 to 15. Small leaks need
 # a small tolerance.</details>
 
-
 # %% exercise="leaks_future"
 def leaks_future(attention):
     """Does any output depend on a later input?
@@ -1295,7 +1189,6 @@ def leaks_future(attention):
                 return True
     return False
     ### END SOLUTION
-
 
 # %% check="leaks_future"
 check(leaks_future, points=5)
@@ -1322,11 +1215,8 @@ with need("leaks_future", "SelfAttention"):
 # pair.
 
 # %%
-predict(
-    "double",
-    "Twice as many tokens (queries and keys). The score table takes…",
-    ["2 times the memory", "4 times the memory", "8 times the memory"],
-)
+predict("double", "Twice as many tokens (queries and keys). The score table takes…",
+        ["2 times the memory", "4 times the memory", "8 times the memory"])
 
 # %% [markdown]
 # ### Exercise 2.12 · `attention_cost` · more · about 8 min
@@ -1337,7 +1227,6 @@ predict(
 # <details><summary>Hint 2 · what</summary>2 products · 2 operations for each pair and each feature.</details>
 # <details><summary>Hint 3 · how</summary><code>4 * pairs * d_head</code> and
 # <code>pairs * bytes_per_element</code>.</details>
-
 
 # %% exercise="attention_cost"
 def attention_cost(batch, n_heads, q_len, kv_len, d_head, bytes_per_element):
@@ -1350,7 +1239,6 @@ def attention_cost(batch, n_heads, q_len, kv_len, d_head, bytes_per_element):
     return 4 * pairs * d_head, pairs * bytes_per_element
     ### END SOLUTION
 
-
 # %% check="attention_cost"
 check(attention_cost, points=2)
 
@@ -1359,10 +1247,8 @@ with need("attention_cost"):
     lengths, d_model = [128, 512, 2048, 8192, 32768], 512
     attention = [attention_cost(1, 8, n, n, d_model // 8, 2)[0] for n in lengths]
     rest = [24 * n * d_model**2 for n in lengths]
-    show(
-        plots.cost_curves(lengths, attention, rest, d_model),
-        "Log-log curves: attention rises twice as steeply and overtakes the rest of the block at 6 · d_model tokens.",
-    )
+    show(plots.cost_curves(lengths, attention, rest, d_model),
+         "Log-log curves: attention rises twice as steeply and overtakes the rest of the block at 6 · d_model tokens.")
     table = attention_cost(1, 8, 32768, 32768, 64, 2)[1]
     reveal("double", "4 times the memory", f"At 32,768 tokens and 8 heads: {table / 2**30:.0f} GiB in half precision.")
 
@@ -1409,7 +1295,6 @@ predict("shrink", "`top` grows from 2 to 4. What was kept so far is multiplied b
 # <code>total = total * shrink + exps.sum</code> and <code>mixed = mixed * shrink + exps @ v</code>. Guard the last
 # division.</details>
 
-
 # %% exercise="streaming_attention"
 def streaming_attention(q, k, v, block_size, attn_mask=None):
     """Attention that never holds the whole score table. Shapes, mask and result as in sdpa.
@@ -1436,7 +1321,6 @@ def streaming_attention(q, k, v, block_size, attn_mask=None):
     return mixed / total.masked_fill(total == 0, 1.0)
     ### END SOLUTION
 
-
 # %% check="streaming_attention"
 check(streaming_attention, points=5)
 
@@ -1461,7 +1345,6 @@ with need("streaming_attention", "sdpa"):
 # theirs is not, and the code behind it names the erratum (`notes.erratum("A14")` tells its story). For each, say which
 # cheap test would have caught it: a sum of 1, a shape, a reference, one more digit.
 
-
 # %%
 def tally(mine):
     """One line per number: does yours agree with the recomputation, and did the notes?"""
@@ -1475,28 +1358,15 @@ def tally(mine):
 def numbers(name, key):
     return torch.tensor(notes.example(name).inputs[key], dtype=torch.float64)
 
-
 # %% tags=["demo"]
 with need("masked_softmax"):
-    rows = [
-        "000-softmax-row-the",
-        "000-softmax-row-cat",
-        "000-softmax-row-sat",
-        "000-mask-row-el",
-        "000-cross-attn-softmax-unscaled-diagnosis",
-        "002-causal-softmax-diagnosis",
-        "001-softmax-row1",
-        "001-softmax-row2",
-        "001-softmax-row3",
-    ]
+    rows = ["000-softmax-row-the", "000-softmax-row-cat", "000-softmax-row-sat", "000-mask-row-el",
+            "000-cross-attn-softmax-unscaled-diagnosis", "002-causal-softmax-diagnosis",
+            "001-softmax-row1", "001-softmax-row2", "001-softmax-row3"]
     tally({name: masked_softmax(numbers(name, "z"), numbers(name, "z") > -math.inf) for name in rows})
     hidden = torch.tensor([False, False, True])
-    tally(
-        {
-            "000-exp-minus-inf": masked_softmax(torch.tensor([0.75, 2.6, 9.0]), ~hidden)[2],
-            "002-softmax-minus-inf": masked_softmax(torch.full((3,), -math.inf), ~hidden)[2],
-        }
-    )
+    tally({"000-exp-minus-inf": masked_softmax(torch.tensor([0.75, 2.6, 9.0]), ~hidden)[2],
+           "002-softmax-minus-inf": masked_softmax(torch.full((3,), -math.inf), ~hidden)[2]})
 
 # %% [markdown]
 # The long worked example of the notes, stage by stage. Where the stages are printed wrongly and the result rightly, the
@@ -1510,14 +1380,9 @@ with need("attention_weights", "sdpa"):
     shifted = scaled - scaled.amax(-1, keepdim=True)
     for row in range(3):
         printed = f"001-softmax-quotient-row{row + 1}"
-        tally(
-            {
-                f"001-shifted-row{row + 1}": shifted[row],
-                f"001-exp-row{row + 1}": shifted[row].exp(),
-                f"001-sum-row{row + 1}": shifted[row].exp().sum(),
-                printed: numbers(printed, "exp") / numbers(printed, "sum"),
-            }
-        )
+        tally({f"001-shifted-row{row + 1}": shifted[row], f"001-exp-row{row + 1}": shifted[row].exp(),
+               f"001-sum-row{row + 1}": shifted[row].exp().sum(),
+               printed: numbers(printed, "exp") / numbers(printed, "sum")})
     tally({"001-a-row-sums": attention_weights(q, k).sum(-1), "001-output": sdpa(q, k, v)})
 
 # %% tags=["demo"]
@@ -1543,38 +1408,29 @@ with need("sdpa", "SelfAttention", "score_variance", "softmax_jacobian"):
     torch.manual_seed(0)
     q, k, v, w = torch.randn(4, 5, 6)
     layer, x, order = SelfAttention(6, 4), torch.randn(1, 5, 6), [3, 0, 4, 1, 2]
-    thirds, tie, one_hot = (
-        np.linalg.norm(softmax_jacobian(np.array(p))) for p in ([1 / 3, 1 / 3, 1 / 3], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0])
-    )
+    thirds, tie, one_hot = (np.linalg.norm(softmax_jacobian(np.array(p))) for p in
+                            ([1 / 3, 1 / 3, 1 / 3], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]))
     spread = score_variance(64, 20_000, torch.Generator().manual_seed(0))[0] ** 0.5
-    tally(
-        {
-            "000-v-linear": torch.allclose(sdpa(q, k, v + w), sdpa(q, k, v) + sdpa(q, k, w), atol=1e-5),
-            "003-permutation-invariant": torch.allclose(layer(x[:, order]), layer(x)),
-            "000-softmax-jacobian-formula": np.allclose(softmax_jacobian(softmax_1d(cat_scores)), measured),
-            "000-softmax-jacobian-largest": bool(thirds >= tie),
-            "000-jacobian-vanishes-one-hot": one_hot,
-            "000-variance-dk64": round(spread),
-            "000-std8-near-onehot": bool((8 * torch.randn(999, 10)).softmax(-1).amax(-1).mean() > 0.8),
-        }
-    )
+    tally({"000-v-linear": torch.allclose(sdpa(q, k, v + w), sdpa(q, k, v) + sdpa(q, k, w), atol=1e-5),
+           "003-permutation-invariant": torch.allclose(layer(x[:, order]), layer(x)),
+           "000-softmax-jacobian-formula": np.allclose(softmax_jacobian(softmax_1d(cat_scores)), measured),
+           "000-softmax-jacobian-largest": bool(thirds >= tie),
+           "000-jacobian-vanishes-one-hot": one_hot,
+           "000-variance-dk64": round(spread),
+           "000-std8-near-onehot": bool((8 * torch.randn(999, 10)).softmax(-1).amax(-1).mean() > 0.8)})
 
 # %%
 row, upper = torch.tensor([1.0, 3.0, 4.0]), torch.ones(5, 5).triu().bool()
 shares = notes.example("002-2.1-attention-order").inputs["weights"]
 padded = notes.example("002-padding-batch-length").inputs["rows"]
-tally(
-    {
-        "001-minus-1e9-fp16": math.isfinite(torch.tensor(-1e9).half()),
-        "002-code-plus-vs-times": torch.allclose((row + 1 / 8).softmax(-1), (row / 8).softmax(-1)),
-        "003-mask-upper-triangular-prose": not upper.all(-1).any().item(),
-        "003-column-convention-shapes": (torch.ones(4, 4) @ torch.ones(6, 4).T).shape == (6, 4),
-        "002-padding-batch-length": len(padded[0]) == len(padded[1]),
-        "002-2.1-attention-order": sorted(shares, key=shares.get, reverse=True),
-        "002-2.1-attention-weights": numbers("002-2.1-attention-weights", "w").sum(),
-        "002-2.2-attention-weights": numbers("002-2.2-attention-weights", "w").sum(),
-    }
-)
+tally({"001-minus-1e9-fp16": math.isfinite(torch.tensor(-1e9).half()),
+       "002-code-plus-vs-times": torch.allclose((row + 1 / 8).softmax(-1), (row / 8).softmax(-1)),
+       "003-mask-upper-triangular-prose": not upper.all(-1).any().item(),
+       "003-column-convention-shapes": (torch.ones(4, 4) @ torch.ones(6, 4).T).shape == (6, 4),
+       "002-padding-batch-length": len(padded[0]) == len(padded[1]),
+       "002-2.1-attention-order": sorted(shares, key=shares.get, reverse=True),
+       "002-2.1-attention-weights": numbers("002-2.1-attention-weights", "w").sum(),
+       "002-2.2-attention-weights": numbers("002-2.2-attention-weights", "w").sum()})
 
 # %% [markdown]
 # ---
@@ -1650,11 +1506,8 @@ tally(
 # ### The phase on one screen
 
 # %%
-show(
-    plots.recap(),
-    "A flow chart: x gives q, memory gives k and v; q and k make scaled scores, a mask hides some, "
-    "softmax shares out the rest, and the weights mix v into the output, with shapes and your functions named.",
-)
+show(plots.recap(), "A flow chart: x gives q, memory gives k and v; q and k make scaled scores, a mask hides some, "
+     "softmax shares out the rest, and the weights mix v into the output, with shapes and your functions named.")
 
 # %% [markdown]
 # **What you can now say in an interview:**
