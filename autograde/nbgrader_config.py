@@ -1,5 +1,6 @@
 """How nbgrader runs this course. Each setting that departs from the default says why."""
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:  # the preprocessors below are named by module
     sys.path.insert(0, str(ROOT))
+
+# nbgrader starts the program `alembic` by name to make a gradebook: find it although .venv is not activated.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 c = get_config()  # noqa: F821
 

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="Agg")  # before torch and matplotlib; kernels inherit both
+# before torch, matplotlib and rich are imported; kernels inherit it
+os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="Agg", COLUMNS="200")
 os.environ.pop("NBGRADER_EXECUTION", None)
 
 
