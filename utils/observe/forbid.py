@@ -8,6 +8,7 @@ The course's own twins run free of the nets, except the twin of the exercise tha
 import contextlib
 import functools
 import inspect
+import threading
 from contextvars import ContextVar
 
 import torch
@@ -102,6 +103,7 @@ def bans(groups=(), own_twin=None, shapes=None):
         for cls in rules.classes:
             for method in ("__init__", "forward"):
                 nets.enter_context(_patched(cls, method, rules, f"nn.{cls.__name__}"))
+        nets.enter_context(_patched(threading.Thread, "start", rules, "a thread of your own"))  # modes see one thread
         if rules.autograd:
             for module, name in _autograd_doors():
                 nets.enter_context(_patched(module, name, rules, "autograd"))

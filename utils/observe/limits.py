@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 import torch
 
+_start_thread = threading.Thread.start  # learner code may not start any (see forbid), we may
 MAX_PRINTED = 4_000  # characters kept of what learner code prints
 
 
@@ -54,7 +55,7 @@ def _watchdog(seconds):
             wait = 0.5
 
     watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
+    _start_thread(watcher)
     try:
         yield
     finally:
