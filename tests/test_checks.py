@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -170,6 +171,28 @@ def test_an_endless_loop_ends(swallow, monkeypatch):
     report = evaluate("causal_mask", endless, cases=[case("its own", dict(q_len=2)), case("another", dict(q_len=3))])
     assert "no answer: stopped after 0.3 s" in report.message and report.score == 0
     assert time.monotonic() - start < 5
+
+
+def test_a_slow_function_is_not_waited_for_case_by_case(monkeypatch):
+    """Does a check end when all cases together take too long, and say so?"""
+    monkeypatch.setattr("utils.checks.core.BUDGET", 0.05)
+
+    def slow(q_len, kv_len=None):
+        time.sleep(0.03)
+        return oracle.causal_mask(q_len, kv_len)
+
+    report = evaluate("causal_mask", slow)
+    assert report.score == 0 and "all cases within 0.05 s" in report.message
+
+
+def test_a_hidden_case_does_not_quote_what_was_printed():
+    """Can a learner print hidden inputs into the feedback?"""
+
+    def spy(q_len, kv_len=None):
+        print("hidden sizes", q_len, kv_len)
+
+    secret = [replace(case("secret", dict(q_len=4, kv_len=11)), hidden=True)]
+    assert "hidden sizes" not in evaluate("causal_mask", spy, cases=secret).message
 
 
 def test_a_learner_who_exits_does_not_end_the_kernel():

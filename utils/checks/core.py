@@ -7,11 +7,14 @@ import importlib
 import linecache
 import os
 import sys
+import time
 from dataclasses import replace
 
 from utils.checks import judge, report
 from utils.checks.exercise import EXERCISES, Replays, Spotted, request_for, truth
 from utils.observe import observe
+
+BUDGET = 40.0  # seconds for all cases of one check
 
 
 class CheckFailed(Exception):
@@ -30,17 +33,18 @@ def evaluate(name, obj, cases=None, seed=0, own_twin_allowed=True):
     """
     exercise = find(name)
     obj = obj.twin if isinstance(obj, (Spotted, Replays)) else obj
-    runs = []
-    for case in exercise.visible if cases is None else cases:
+    cases = exercise.visible if cases is None else cases
+    runs, start = [], time.monotonic()
+    for case in cases:
         request = replace(request_for(exercise, case, seed), own_twin=not own_twin_allowed)
         got, expected = observe(obj, request), truth(exercise, case, seed)
         if not runs and _is_blank(got):
             aspects = dict.fromkeys(judge.ASPECTS, None) | {"values": False}
             return report.Report(name, 0.0, aspects, None, report.blank(name, exercise.section))
         runs.append((case, request, got, expected, judge.findings(exercise, case, request, got, expected)))
-        if _hangs(got):
+        if _hangs(got) or time.monotonic() - start > BUDGET:
             break
-    return _verdict(exercise, runs, seed)
+    return _verdict(exercise, runs, seed, finished=len(runs) == len(cases) and not _hangs(got))
 
 
 def find(name):
@@ -53,7 +57,7 @@ def find(name):
     return EXERCISES[name]
 
 
-def _verdict(exercise, runs, seed):
+def _verdict(exercise, runs, seed, finished):
     spoilt = {aspect for *_, found in runs for finding in found for aspect in finding.spoils}
     if "gradients at an edge" in spoilt and "gradients" not in spoilt:
         spoilt.add("properties")
@@ -61,10 +65,10 @@ def _verdict(exercise, runs, seed):
     aspects = {name: name not in spoilt for name in judge.ASPECTS}
     if not graded:
         aspects["gradients"] = None
-    hangs = _hangs(runs[-1][2])
-    if hangs:  # what was not run is not known to be right
+    if not finished:  # what was not run is not known to be right
         aspects = {name: False if ok else ok for name, ok in aspects.items()}
-    simplest = not any("values" in finding.spoils for finding in runs[0][4]) and not hangs
+        runs[-1][4].append(judge.too_slow(BUDGET))
+    simplest = not any("values" in finding.spoils for finding in runs[0][4]) and finished
     failing = [(found[0].stage, index) for index, (*_, found) in enumerate(runs) if found]
     if not failing:
         return report.Report(exercise.name, 1.0, aspects, None, f"✓ {exercise.name}")
@@ -79,7 +83,7 @@ def _verdict(exercise, runs, seed):
         likely,
         f"Section {exercise.section}: {exercise.hint}",
         case.hidden,
-        got["printed"],
+        "" if case.hidden else got["printed"],
     )
     score = report.score_of(aspects, simplest, exercise.whole)
     return report.Report(exercise.name, score, aspects, likely, message)

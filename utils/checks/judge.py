@@ -86,6 +86,12 @@ def _answers(case, got, expected):
         yield from _call(case, call, right, place)
 
 
+def too_slow(seconds):
+    """The Finding that ends a check which would go on for minutes."""
+    spoils = tuple(ASPECTS)
+    return Finding(RUNS, f"all cases within {seconds:g} s", "it goes on: the remaining cases were not tried", spoils)
+
+
 def _impurities(exercise, case, got):
     """Findings on what was changed that should not be."""
     drawing = {"torch's random state"} if case.kind == "chance" and exercise.is_module else set()
