@@ -91,7 +91,7 @@ def _draw_bars(axes, weights, keys):
 
 def mask_and_row(mask, weights, tokens, row, title):
     """A whole mask with one query's row framed, and beside it the weights of that row."""
-    figure, (left, right) = _canvas(8.6, 3.4, columns=2)
+    figure, (left, right) = _canvas(8.6, 3.15, columns=2)
     _draw_mask(left, mask, tokens, tokens, row=row)
     left.set_title("dot: may be seen    hatched: hidden")
     _draw_bars(right, weights, tokens)

@@ -4,7 +4,7 @@ import html
 
 import torch
 
-from utils import lesson, oracle, plots
+from utils import lesson, plots
 
 TOKENS = ["the", "cat", "sat", "as", "it", "<pad>"]
 REAL = torch.tensor([True, True, True, True, True, False])
@@ -35,7 +35,9 @@ def mask_painter(masked_softmax=None):
     Controls: the kind of mask, the query, a temperature, and a button per key that hides it by hand.
     Shows the live figure or, without a front end and while grading, its picture. Returns the MaskPainter.
     """
-    painter = MaskPainter(masked_softmax or oracle.masked_softmax)
+    if masked_softmax is None:
+        from utils.oracle import masked_softmax
+    painter = MaskPainter(masked_softmax)
     widget = None if lesson.grading() else painter.widget()
     lesson.display_widget(widget, painter.picture(), painter.words())
     return painter
@@ -77,11 +79,14 @@ class MaskPainter:
         )
 
     def widget(self):
-        """The live figure: controls, the value in words, the picture. Every control is reached by Tab and arrows."""
+        """The live figure: controls (reached by Tab, moved by arrows or Space), the value in words, the picture."""
         import ipywidgets as w
 
-        look = {"style": {"description_width": "initial"}, "layout": {"width": "17em", "margin": "2px 1.5em 2px 0"}}
-        self.mask_control = w.Dropdown(options=MASKS, value=self.kind, description="mask", **look)
+        look = {"style": {"description_width": "initial"}, "layout": {"width": "24em", "margin": "2px 1.5em 2px 0"}}
+        # buttons, because JupyterLab takes the arrow keys away from a closed dropdown
+        self.mask_control = w.ToggleButtons(
+            options=MASKS, value=self.kind, description="mask", style={"button_width": "auto"}
+        )
         places = [(token, place) for place, token in enumerate(TOKENS)]
         self.query_control = w.SelectionSlider(options=places, value=self.query, description="query", **look)
         self.temperature_control = w.FloatLogSlider(
@@ -93,13 +98,13 @@ class MaskPainter:
         ]
         self.readout, self.canvas = w.HTML(), w.HTML()
         self.readout.add_class("attention-readout")
-        controls = [self.mask_control, self.query_control, self.temperature_control]
-        for control in controls + self.key_controls:
+        sliders = [self.query_control, self.temperature_control]
+        for control in [self.mask_control, *sliders, *self.key_controls]:
             control.observe(self._refresh, names="value")
         self._refresh()
         wrap = {"flex_flow": "row wrap"}
         keys = w.HBox([w.Label("visible keys"), *self.key_controls], layout=wrap)
-        return w.VBox([w.HBox(controls, layout=wrap), keys, self.readout, self.canvas])
+        return w.VBox([self.mask_control, w.HBox(sliders, layout=wrap), keys, self.readout, self.canvas])
 
     def _refresh(self, change=None):
         self.kind, self.query = self.mask_control.value, self.query_control.value

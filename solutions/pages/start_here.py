@@ -56,8 +56,8 @@ Markdown(phase_map())
 # - Each exercise has three hints, from a nudge to nearly the answer. Open them one at a time.
 # - Read the line `likely` of a check: it appears only if a known slip gives exactly your numbers.
 # - `sdpa is not defined yet` means that a cell above was not run: Run > Run All Above Selected Cell.
-# - Odd results after much editing? Run > Restart Kernel and Run All Cells. A cell that needs a part you have not built
-#   says so in one line and does no harm.
+# - Odd results after much editing? Kernel > Restart Kernel, then run from the top. Run All stops at the first check that
+#   is not right yet; a figure that needs a part you have not built says so in one line and does no harm.
 # - **Validate**, above the notebook, runs everything once more, as a grader would. It counts a written answer that is
 #   still empty as a failure, too.
 # - To report a fault of the course, add what the first cell of this page shows.

@@ -608,8 +608,8 @@ def combine_masks(*masks):
 check(combine_masks, points=2)
 
 # %% [markdown]
-# **Play.** Your `masked_softmax` runs under these controls; Tab and the arrow keys work too. Try to answer by moving
-# them: which mask makes "it" read "&lt;pad&gt;"? Which temperature makes it read "cat" with more than 0.9? Hide "cat"
+# **Play.** Your `masked_softmax` runs under these controls; Tab, Space and the arrow keys work too. Try to answer
+# by moving them: which mask makes "it" read "&lt;pad&gt;"? Which temperature makes it read "cat" with more than 0.9? Hide "cat"
 # by hand: who gains most? Last, hide every key the row may see.
 
 # %% tags=["demo"]

@@ -39,8 +39,7 @@ def evaluate(name, obj, cases=None, seed=0, own_twin_allowed=True):
         request = replace(request_for(exercise, case, seed), own_twin=not own_twin_allowed)
         got, expected = observe(obj, request), truth(exercise, case, seed)
         if not runs and _is_blank(got):
-            aspects = dict.fromkeys(judge.ASPECTS, None) | {"values": False}
-            return report.Report(name, 0.0, aspects, None, report.blank(name, exercise.section))
+            return report.Report(name, 0.0, dict.fromkeys(judge.ASPECTS), None, report.blank(name, exercise.section))
         runs.append((case, request, got, expected, judge.findings(exercise, case, request, got, expected)))
         if _hangs(got) or time.monotonic() - start > BUDGET:
             break

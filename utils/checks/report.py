@@ -33,7 +33,7 @@ class Report:
         aspects = " ".join(f"{name} {MARK[ok]}" for name, ok in self.aspects.items() if ok is not None)
         if self.passed:
             return f"✓ {self.name} · {earned} · {aspects}"
-        return f"{self.message}\n  so far    {earned} points · {aspects}"
+        return f"{self.message}\n  so far    {earned} points" + (f" · {aspects}" if aspects else "")
 
 
 def score_of(aspects, simplest, whole):
