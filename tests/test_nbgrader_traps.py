@@ -38,6 +38,9 @@ def solved(root, **answers):
     return solve(read(root), **({"double": DOUBLE, "square": SQUARE} | answers))
 
 
+HOSTILE = "**because** ![x](attachment:gone.png) <script>alert(1)</script> <img src=x onerror=1>"
+
+
 def submit_the_class(root):
     """One submission for each trap, named after it."""
     submit(root, "blank", read(root))
@@ -74,9 +77,7 @@ def submit_the_class(root):
     submit(root, "old_format", old)
 
     script = solved(root)
-    cell(
-        script, "why-twice"
-    ).source = "**because** ![x](attachment:gone.png) <script>alert(1)</script> <img src=x onerror=1>"
+    cell(script, "why-twice").source = HOSTILE
     script.cells.append(new_markdown_cell("<iframe src='https://example.org'></iframe>"))
     script.cells.append(new_code_cell("from IPython.display import HTML\nHTML('<script>alert(2)</script><b>bold</b>')"))
     submit(root, "script", script)

@@ -171,7 +171,7 @@ json_trees = st.recursive(
 @given(json_trees)
 @settings(max_examples=5000, deadline=None)
 def test_any_well_formed_tree_is_read_or_refused(tree):
-    """The same for messages whose frame is right and whose content is not."""
+    """Is a message whose frame is right and whose content is not refused, too?"""
     text = json.dumps(tree).encode()
     assert refuses_or_reads(len(text).to_bytes(8, "little") + text)
 

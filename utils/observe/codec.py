@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 MAX_BYTES = 64 * 2**20  # a check's largest honest reply is under 1 MiB
 MAX_NODES = 20_000
 MAX_DEPTH = 12
-MAX_TEXT = 10_000
+MAX_TEXT = 8_000_000  # characters of one string
 
 _DTYPES = {
     getattr(torch, name) for name in "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()
@@ -85,7 +85,7 @@ def _tree(value, arrays, count, depth):
         return _tree(part, arrays, count, depth + 1)
 
     kind = type(value)
-    if value is None or kind in (bool, int, float):
+    if value is None or kind in (bool, float) or (kind is int and value.bit_length() < 4096):
         return value
     if kind is str:
         return value[:MAX_TEXT]
@@ -120,7 +120,7 @@ def _as_tensor(value):
             tensor = torch.from_numpy(np.array(value, order="C"))
             if tensor.dtype in _DTYPES:
                 return tensor, "numpy" if isinstance(value, np.ndarray) else "numpy scalar"
-    except (RuntimeError, TypeError, NotImplementedError):
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):
         pass  # for example an array of objects, or an unwrapped functorch tensor: it travels as Other
     return None, None
 

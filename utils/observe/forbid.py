@@ -98,8 +98,9 @@ def bans(groups=(), own_twin=None, shapes=None):
     rules = _Bans(groups, own_twin)
     with contextlib.ExitStack() as nets:
         nets.enter_context(_set(_active, rules))
-        nets.enter_context(_FunctionNet(rules))
-        nets.enter_context(_DispatchNet(rules, shapes))
+        if rules.parts or shapes is not None:
+            nets.enter_context(_FunctionNet(rules))
+            nets.enter_context(_DispatchNet(rules, shapes))
         for cls in rules.classes:
             for method in ("__init__", "forward"):
                 nets.enter_context(_patched(cls, method, rules, f"nn.{cls.__name__}"))

@@ -102,6 +102,7 @@ def _state():
         "Python's random state": random.getstate(),
         "NumPy's random state": (kind, keys.tobytes(), *rest),
         "torch's random state": bytes(torch.get_rng_state().numpy()),
+        "torch's seed": torch.initial_seed(),
         "the default dtype": torch.get_default_dtype(),
         "the gradient switch": torch.is_grad_enabled(),
     }

@@ -67,7 +67,11 @@ def observe(obj, request):
         limits.global_state(getattr(torch, asked.dtype), asked.seed, seen),
         forbid.bans(asked.bans, asked.name if asked.own_twin else None, shapes) as rules,
     ):
-        _Run(obj, asked, seen).go()
+        run = _Run(obj, asked, seen)
+        try:
+            run.go()
+        except _ANYTHING as error:  # a learner's object may fail at any touch: its state, its parameters, its name
+            seen["problem"] = {"kind": "raised", **run.raised(error)}
     seen["caught"] = rules.caught
     seen["shapes"] = sorted(shapes or ())
     try:
@@ -75,6 +79,10 @@ def observe(obj, request):
     except codec.CodecError as error:
         seen.update(calls=[], problem={"kind": "too much", "message": f"the answer cannot be read: {error}"})
         return codec.decode(codec.encode(seen))
+
+
+# what learner code may raise; KeyboardInterrupt is the learner's own wish to stop
+_ANYTHING = (Exception, limits.TookTooLong, SystemExit, GeneratorExit)
 
 
 class _Run:
@@ -104,16 +112,17 @@ class _Run:
             return None
         args, options = self._materialise(self.asked.init)
         try:
-            state = torch.get_rng_state()
+            state, seed = torch.get_rng_state(), torch.initial_seed()
             with limits.time_limit(self.asked.seconds):
                 module = self.obj(*args.values(), **options).to(self.dtype)
                 self._fill(module)
-            torch.set_rng_state(state)  # drawing initial weights is a module's right
+            if torch.initial_seed() == seed:
+                torch.set_rng_state(state)  # drawing initial weights is a module's right, seeding is not
         except _WrongLayout as error:
             self._problem("weights", str(error))
             return None
-        except (Exception, limits.TookTooLong, SystemExit) as error:
-            self.seen["problem"] = {"kind": "raised", **self._raised(error)}
+        except _ANYTHING as error:
+            self.seen["problem"] = {"kind": "raised", **self.raised(error)}
             return None
         self.seen["parameters"] = sum(parameter.numel() for parameter in module.parameters())
         module.train(self.asked.train)
@@ -155,8 +164,8 @@ class _Run:
                 notes["value"] = codec.decode(codec.encode(result))
                 if self.asked.cotangents is not None:
                     self._gradients(result, leaves, module, self.asked.cotangents[index], notes)
-        except (Exception, limits.TookTooLong, SystemExit) as error:
-            notes["raised"] = self._raised(error)
+        except _ANYTHING as error:
+            notes["raised"] = self.raised(error)
             result = None
         notes["changed"] = [key.lstrip("*") for key, value in named.items() if not _same(before[key], _snapshot(value))]
         if module is not None:
@@ -206,19 +215,27 @@ class _Run:
     def _problem(self, kind, message):
         self.seen["problem"] = {"kind": kind, "message": message}
 
-    def _raised(self, error):
+    def raised(self, error):
+        """An exception as plain data."""
         if isinstance(error, limits.TookTooLong):
             return {"type": "TookTooLong", "is": [], "message": f"stopped after {self.asked.seconds:g} s", "where": ""}
         return {
             "type": type(error).__name__,
             "is": [cls.__name__ for cls in type(error).__mro__],
-            "message": str(error),
+            "message": _text_of(error),
             "where": _where(error),
         }
 
 
 class _WrongLayout(Exception):
     """The module's parameters cannot be filled by name."""
+
+
+def _text_of(error):
+    try:
+        return str(error)
+    except Exception:
+        return "(it cannot say what it is)"
 
 
 def _where(error):
@@ -242,8 +259,8 @@ def _floating(value):
 def _snapshot(value):
     """A copy to compare with later; modules by their state, generators by seed, everything else by its encoding."""
     if isinstance(value, nn.Module):
-        flags = [part.training for part in value.modules()]
-        return codec.encode({"state": dict(value.state_dict()), "training": flags})
+        parts = [(part.training, len(part._forward_hooks), len(part._forward_pre_hooks)) for part in value.modules()]
+        return {"state": {key: _snapshot(part) for key, part in value.state_dict().items()}, "parts": parts}
     if isinstance(value, torch.Generator):
         return value.initial_seed()
     if isinstance(value, torch.Tensor):
@@ -258,10 +275,19 @@ def _same(before, after):
             and before.dtype == after.dtype
             and torch.equal(before.nan_to_num(), after.nan_to_num())
         )
+    if isinstance(before, dict) and before.keys() == after.keys():
+        return all(_same(part, after[key]) for key, part in before.items())
     return before == after
 
 
 def _shares(result, argument):
+    try:
+        return _shares_storage(result, argument)
+    except (RuntimeError, NotImplementedError, TypeError):  # a kind of tensor without storage shares none
+        return False
+
+
+def _shares_storage(result, argument):
     parts = result if isinstance(result, (tuple, list)) else (result,)
     if isinstance(argument, torch.Tensor):
         where = argument.untyped_storage().data_ptr()

@@ -1,0 +1,201 @@
+"""The grading sandbox: what submitted code can do in there, and what it cannot."""
+
+import os
+import socket
+import subprocess
+import time
+
+import pytest
+
+from autograde.sandbox import Ended, Limits, Sandbox
+from utils.checks import EXERCISES
+from utils.checks.exercise import request_for
+from utils.checks.judge import findings
+from utils.observe import observe
+
+LIMITS = Limits(cell=8.0, notebook=60.0)
+GOOD = """
+import torch
+
+def causal_mask(q_len, kv_len=None):
+    kv_len = q_len if kv_len is None else kv_len
+    return torch.ones(q_len, kv_len, dtype=torch.bool).tril(kv_len - q_len)
+"""
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    with Sandbox(LIMITS) as running:
+        yield running
+
+
+def passes(session, name="causal_mask"):
+    """Judge, out here, what the child claims about the visible cases."""
+    exercise = EXERCISES[name]
+    for case in exercise.visible:
+        request = request_for(exercise, case, 7)
+        seen = session.observe(name, request)
+        if seen is None or findings(exercise, case, request, seen, observe(exercise.expected, request)):
+            return False
+    return True
+
+
+def printed(session, source):
+    return "".join(output.get("text", "") for output in session.run(source))
+
+
+def test_honest_work_is_judged_as_it_is_outside(sandbox):
+    """Do cells run, show their outputs, and pass their check?"""
+    with sandbox.session() as session:
+        assert session.run(GOOD) == []
+        kinds = [output.output_type for output in session.run("%time print('hello')\ncausal_mask(2)")]
+        assert kinds == ["stream", "execute_result"]
+        assert session.run("1/0")[0].ename == "ZeroDivisionError"
+        assert session.run("def broken(:")[0].ename == "SyntaxError"
+        assert passes(session)
+    assert 0 < session.cpu_seconds < 30
+
+
+def test_a_lesson_finds_what_it_imports(sandbox):
+    """Are the course's own modules there, without the checks and the twins?"""
+    with sandbox.session() as session:
+        assert printed(session, "from utils import check, notes, plots, widgets\nprint(check(3, points=2))") == "None\n"
+        assert session.run("import utils.oracle")[0].ename == "ModuleNotFoundError"
+        assert session.run("import utils.checks.core")[0].ename == "ModuleNotFoundError"
+
+
+def test_figures_and_text_are_captured(sandbox):
+    """Do pictures and their words come out as display data?"""
+    cell = "from utils import plots\nfrom utils.lesson import show\nimport torch\n"
+    cell += "show(plots.row_of_weights(torch.ones(2) / 2, ['a', 'b'], 'a'), 'two bars')"
+    with sandbox.session() as session:
+        outputs = session.run(cell)
+    assert [output.output_type for output in outputs] == ["display_data"]
+    assert "two bars" in outputs[0].data["text/html"]
+
+
+LEAKS = {
+    "the course": f"import os; print(os.path.exists({os.path.abspath('solutions')!r}))",
+    "hidden cases": f"import os; print(os.path.exists({os.path.abspath('autograde')!r}))",
+    "other processes": "import os; print(bool(os.listdir('/proc')))",
+    "users": "import os; print(os.path.exists('/etc/passwd') or os.path.exists('/home'))",
+    "the environment": "import os; print('SECRET_CANARY' in os.environ)",
+    "another submission's files": "import os; print(os.path.exists('left_behind'))",
+}
+
+
+@pytest.mark.parametrize("what", LEAKS)
+def test_nothing_is_to_be_seen(sandbox, what):
+    """Is none of these visible inside?"""
+    with sandbox.session() as session:
+        session.run("open('left_behind', 'w').write('x')")
+    with sandbox.session() as session:
+        assert printed(session, LEAKS[what]) == "False\n"
+
+
+def test_there_is_no_network(sandbox):
+    """Can a child reach a listener on this very machine?"""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with sandbox.session() as session:
+            outputs = session.run(f"import socket; socket.create_connection(('127.0.0.1', {port}), timeout=2)")
+        assert outputs[0].output_type == "error"
+
+
+@pytest.mark.parametrize("place", ["/usr/bad", "/course/utils/lesson.py", "/course/inside.py", "/tmp/bad", "/bad"])
+def test_nothing_can_be_written_elsewhere(sandbox, place):
+    """Is every place but the child's own read-only, also after mounting over it?"""
+    with sandbox.session() as session:
+        assert session.run(f"open({place!r}, 'a').write('x')")[0].output_type == "error"
+        mount = f"import ctypes; print(ctypes.CDLL(None).mount(None, {place.encode()!r}, b'tmpfs', 0, None))"
+        assert printed(session, mount) == "-1\n"
+
+
+LETHAL = {
+    "an endless loop": "while True: pass",
+    "os._exit": "import os; os._exit(0)",
+    "killing everyone": "import os\ntry: os.kill(-1, 9)\nfinally: os._exit(1)",
+    "a segmentation fault": "import ctypes; ctypes.string_at(0)",
+    "closing every descriptor": "import os; os.closerange(3, 200)",
+    "garbage on the line": """
+import os
+for fd in range(3, 50):
+    try:
+        os.write(fd, b"x" * 64)
+    except OSError:
+        pass
+""",
+}
+
+
+@pytest.mark.parametrize("what", LETHAL)
+def test_a_lethal_cell_ends_its_own_child_only(sandbox, what):
+    """Is the end noticed in bounded time, and is the next submission graded as if nothing had been?"""
+    start = time.monotonic()
+    with sandbox.session() as session:
+        session.run(GOOD)
+        with pytest.raises(Ended):
+            session.run(LETHAL[what])
+            session.run("print(1)")
+    assert time.monotonic() - start < 3 * LIMITS.cell
+    with sandbox.session() as session:
+        session.run(GOOD)
+        assert passes(session)
+
+
+HUNGRY = {
+    "memory": "x = bytearray(64 * 2**30)",
+    "disk": "open('big', 'wb').write(bytes(200 * 2**20))",
+    "processes": "import os, time\nfor _ in range(500):\n    if os.fork() == 0: time.sleep(60); os._exit(0)",
+}
+
+
+@pytest.mark.parametrize("what", HUNGRY)
+def test_greed_meets_its_limit(sandbox, what):
+    """Does asking for too much give an error, and nothing worse?"""
+    with sandbox.session() as session:
+        assert session.run(HUNGRY[what])[0].output_type == "error"
+
+
+def all_processes():
+    return subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+
+
+def becomes(true):
+    """Is it so within five seconds?"""
+    end = time.monotonic() + 5
+    while not true() and time.monotonic() < end:
+        time.sleep(0.05)
+    return true()
+
+
+def test_nothing_outlives_the_session(sandbox):
+    """Is a process that detached itself gone when the session ends?"""
+    cell = "import os\nif os.fork() == 0:\n    os.setsid()\n    os.execv('/bin/sh', ['sh', '-c', 'sleep 97531; true'])"
+    with sandbox.session() as session:
+        session.run(cell)
+        assert becomes(lambda: "97531" in all_processes())
+    assert becomes(lambda: "97531" not in all_processes())
+
+
+def test_a_flood_of_output_is_cut(sandbox):
+    """Does printing without end cost bounded memory out here?"""
+    with sandbox.session() as session:
+        text = printed(session, "print('x' * 30_000_000)")
+    assert 0 < len(text) <= 200_000
+
+
+def test_a_lethal_answer_costs_one_exercise(sandbox):
+    """If observing one exercise kills its fork, does the next one still get its points?"""
+    with sandbox.session() as session:
+        session.run(GOOD + "\ndef padding_mask(pad_mask):\n    import os\n    os._exit(3)\n")
+        assert not passes(session, "padding_mask")
+        assert passes(session)
+
+
+def test_a_name_that_is_not_there_is_an_answer_like_any_other(sandbox):
+    """Is an exercise that was never defined judged as wrong, without an end?"""
+    with sandbox.session() as session:
+        assert not passes(session, "causal_mask")
