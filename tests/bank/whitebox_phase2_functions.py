@@ -215,12 +215,6 @@ def _filled(scores, attn_mask):
 
 
 @wrong("sdpa_backward", says=None)
-def any_array_is_a_mask(grad_out, q, k, v, attn_mask=None):
-    """Breaks rule 7: functions refuse masks that are not bool; this one takes zeros and ones."""
-    return _by_hand(grad_out, q, k, v, None if attn_mask is None else attn_mask.astype(bool), _filled)
-
-
-@wrong("sdpa_backward", says=None)
 def the_mask_widens_the_dtype(grad_out, q, k, v, attn_mask=None):
     """Breaks rule 4: np.where(mask, 0.0, -1e9) is float64, so float32 with a mask comes back as float64."""
     _refuse_array(attn_mask)
@@ -277,13 +271,6 @@ def sum_as_a_column_of_ones(q, k, v, block_size, attn_mask=None):
 def _apart(q, k, v, block_size, attn_mask, hide=HIDDEN):
     """The same in thirds of the values, so that no accumulator happens to be kv_len wide."""
     return torch.cat([_stream(q, k, part, block_size, attn_mask, hide) for part in v.split(2, -1)], -1)
-
-
-@wrong("streaming_attention", says=None)
-def streams_under_any_mask(q, k, v, block_size, attn_mask=None):
-    """Breaks rule 7: functions refuse masks that are not bool."""
-    refuse(q, k, v)
-    return _apart(q, k, v, block_size, None if attn_mask is None else attn_mask.bool())
 
 
 @wrong("streaming_attention", says=None)

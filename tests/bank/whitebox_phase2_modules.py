@@ -224,27 +224,6 @@ class SetsTheSeed(_Self):
 
 
 @wrong("SelfAttention", says=None)
-class FusedAndHalfFrozen(nn.Module):
-    """Breaks rule 5: the rows of the keys get no gradient, though the fused matrix they stand in gets some."""
-
-    def __init__(self, d_model, d_head, causal=False):
-        super().__init__()
-        self.qkv, self.causal, self.d_head = nn.Linear(d_model, 3 * d_head), causal, d_head
-
-    def load_weights(self, weights):
-        for part in ("weight", "bias"):
-            getattr(self.qkv, part).copy_(torch.cat([weights[f"w_{name}.{part}"] for name in "qkv"]))
-
-    def forward(self, x, attn_mask=None):
-        rows = zip(self.qkv.weight.split(self.d_head), self.qkv.bias.split(self.d_head), strict=True)
-        (w_q, b_q), (w_k, b_k), (w_v, b_v) = rows
-        q, k, v = F.linear(x, w_q, b_q), F.linear(x, w_k.detach(), b_k.detach()), F.linear(x, w_v, b_v)
-        seen = causal(x.shape[1], x.shape[1]) if self.causal else None
-        seen = attn_mask if seen is None else seen if attn_mask is None else seen & attn_mask
-        return visible_softmax(q @ k.mT / math.sqrt(self.d_head), seen) @ v
-
-
-@wrong("SelfAttention", says=None)
 class TrainsItself(_Self):
     """Breaks "in train mode": the learner's own train(data, epochs) hides the one of nn.Module."""
 

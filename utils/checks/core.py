@@ -89,26 +89,52 @@ def _verdict(exercise, runs, seed, finished):
 
 
 def _likely(exercise, runs, index, seed):
-    """The known mistake that does on the first failing case what was observed; of several, the best match overall."""
-    case, request, got, *_ = runs[index]
-    names = [name for name in exercise.mistakes if _reproduces(exercise, name, case, request, got, seed)]
+    """The known mistake that does on the first failing case what was observed; of several, the best match overall.
+
+    None that would fail where the learner's object is right: a wrong guess is worse than none.
+    """
+    names = [name for name in exercise.mistakes if _fits(exercise, name, runs, index, seed)]
     if len(names) < 2:
         return names[0] if names else None
 
     def matches(name):
-        return sum(_reproduces(exercise, name, run[0], run[1], run[2], seed, must_differ=False) for run in runs)
+        return sum(
+            any(_reproduces(exercise, twin, run, seed) for twin in _ways(exercise.mistakes[name]))
+            or _spotted(exercise.mistakes[name], run[2], run[1])
+            for run in runs
+        )
 
     return max(names, key=matches)
 
 
-def _reproduces(exercise, name, case, request, got, seed, must_differ=True):
-    if _spotted(exercise.mistakes[name], got, request):
-        return True
-    right = truth(exercise, case, seed)
+def _fits(exercise, name, runs, index, seed):
+    """Could this mistake have been made? By its predicate, or by one of its twins, replayed."""
+    mistake, run = exercise.mistakes[name], runs[index]
+    passed = [other for other in runs if not other[4] and other[0].kind == "plain"]
+    if _spotted(mistake, run[2], run[1]):
+        return mistake.certain or not any(_fails(exercise, mistake.twin, case, seed) for case, *_ in passed)
     return any(
-        (differs or not must_differ) and judge.alike(exercise, case, request, got, wrong, right)
-        for wrong, differs in _mistaken(exercise, name, case, seed)
+        _fails(exercise, twin, run[0], seed)
+        and _reproduces(exercise, twin, run, seed)
+        and not any(_fails(exercise, twin, case, seed) for case, *_ in passed)
+        for twin in _ways(mistake)
     )
+
+
+def _ways(mistake):
+    """The wrong twins that are replayed for a mistake."""
+    return getattr(mistake, "twins", None) if isinstance(mistake, (Spotted, Replays)) else (mistake,)
+
+
+def _reproduces(exercise, twin, run, seed):
+    case, request, got, expected, _ = run
+    wrong = _mistaken(exercise, twin, case, seed)
+    return not _refused(wrong) and judge.alike(exercise, case, request, got, wrong, expected)
+
+
+def _fails(exercise, twin, case, seed):
+    wrong = _mistaken(exercise, twin, case, seed)
+    return bool(judge.findings(exercise, case, request_for(exercise, case, seed), wrong, truth(exercise, case, seed)))
 
 
 def _spotted(mistake, got, request):
@@ -119,17 +145,12 @@ def _spotted(mistake, got, request):
 
 
 @functools.lru_cache(maxsize=16384)
-def _mistaken(exercise, name, case, seed):
-    """[(what the mistake does on this case, whether that differs from the truth)] of each way to make it."""
-    request, right = request_for(exercise, case, seed), truth(exercise, case, seed)
-    mistake = exercise.mistakes[name]
-    seen = [observe(wrong, request) for wrong in getattr(mistake, "twins", (mistake,))]
-    return [
-        (wrong, not _crashed(wrong) and bool(judge.findings(exercise, case, request, wrong, right))) for wrong in seen
-    ]
+def _mistaken(exercise, twin, case, seed):
+    """What observing a wrong twin on this case gives."""
+    return observe(twin, request_for(exercise, case, seed))
 
 
-def _crashed(got):
+def _refused(got):
     """Did it raise? Then there are no numbers to replay, and another crash is no evidence."""
     return bool(got["problem"]) or any(call["raised"] for call in got["calls"])
 

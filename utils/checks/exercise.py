@@ -24,7 +24,8 @@ class Case:
     init      {name: spec} of a module's constructor
     kind      "plain"; "edge" (empty rows, refusals: everything it shows counts under properties); "chance" (train mode;
               `judge(got, settled)` replaces the comparison, where `settled` is the twin's observation without chance)
-    dtype     floating type of the run; grad: False where no gradient is asked for
+    dtype     floating type of the run, and torch's default while it lasts unless default_dtype says otherwise
+    grad      False where no gradient is asked for
     atol      replaces the usual tolerance, with a comment beside it
     train     a module is observed in train mode
     watch     the shapes of all floating tensors are reported
@@ -40,6 +41,7 @@ class Case:
     grad: bool = True
     atol: float | None = None
     judge: Callable | None = None
+    default_dtype: str = ""
     train: bool = False
     watch: bool = False
     hidden: bool = False
@@ -60,12 +62,13 @@ class Spotted:
     """A mistake told by a predicate over what was observed: where chance plays a part, or a constant is free.
 
     sees(got, request) -> bool; `twin` makes the mistake, so that the tests can see it recognised. `also`: wrong twins
-    that are replayed where the predicate says no.
+    that are replayed where the predicate says no. certain: the predicate is the very statement, nothing can refute it.
     """
 
     sees: Callable
     twin: Callable
     also: tuple = ()
+    certain: bool = False
 
     @property
     def twins(self):
@@ -110,13 +113,26 @@ class Exercise:
 
     @functools.cached_property
     def visible(self):
-        """The authored cases, then two more: the first in float32, and the first again after all the others."""
+        """The authored cases, then some again: in float32, and the first one after all the others."""
         first = self.cases[0]
-        extra = []
-        if self._takes_floats(first):
-            extra.append(replace(first, name=f"{first.name}, float32", dtype="float32", repeats=first.name))
-        extra.append(replace(first, name=f"{first.name}, once more", repeats=first.name))
-        return (*self.cases, *extra)
+        again = replace(first, name=f"{first.name}, once more", repeats=first.name)
+        if not self._takes_floats(first):
+            return (*self.cases, again)
+        if not self.is_module:
+            # inputs in float64 where the default is float32: the result follows the input. The tolerance is wide,
+            # because torch.tensor(d_head) ** 0.5 is right, too, and then has float32's digits.
+            again = replace(again, default_dtype="float32", atol=1e-5)
+        single = [replace(one, name=f"{one.name}, float32", dtype="float32", repeats=one.name) for one in self._kinds()]
+        return (*self.cases, *single, again)
+
+    def _kinds(self):
+        """The first plain case, and the first with each way to hide keys."""
+        plain = [one for one in self.cases if one.kind == "plain" and one.dtype == "float64"]
+        found = [plain[0]]
+        for option in ("attn_mask", "pad_mask", "causal"):
+            with_it = [one for one in plain if {**one.args, **(one.init or {})}.get(option)]
+            found += [one for one in with_it[:1] if one not in found]
+        return found
 
     def _takes_floats(self, case):
         values = draw.draw_all(case.args, 0, torch.float64, "torch").values()
@@ -144,6 +160,7 @@ def request_for(exercise, case, seed):
         name=exercise.name,
         calls=calls,
         dtype=case.dtype,
+        default_dtype=case.default_dtype or case.dtype,
         train=case.train or case.kind == "chance",
         bans=list(exercise.bans),
         watch=case.watch,

@@ -118,7 +118,7 @@ def _call(case, call, right, place):
         return
     differences = list(_value("out", call["value"], right["value"], case, place))
     yield from differences
-    if any(finding.stage < VALUES for finding in differences):
+    if any(finding.stage in (TYPE, SHAPE) for finding in differences):
         if right["grads"]:
             yield Finding(GRADIENTS, "gradients", "none could be taken", ("gradients",))
         return

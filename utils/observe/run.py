@@ -36,6 +36,7 @@ class Request:
     weights: dict | None = None
     cotangents: list | None = None
     dtype: str = "float64"
+    default_dtype: str = ""  # torch's default while it lasts; "" means dtype
     train: bool = False
     bans: list = field(default_factory=list)
     own_twin: bool = False
@@ -64,7 +65,7 @@ def observe(obj, request):
     shapes = set() if asked.watch else None
     with (
         limits.captured(seen),
-        limits.global_state(getattr(torch, asked.dtype), asked.seed, seen),
+        limits.global_state(getattr(torch, asked.default_dtype or asked.dtype), asked.seed, seen),
         forbid.bans(asked.bans, asked.name if asked.own_twin else None, shapes) as rules,
     ):
         run = _Run(obj, asked, seen)

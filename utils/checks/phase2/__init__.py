@@ -5,6 +5,7 @@ PHASE = "phase2_attention"
 from utils.checks.phase2 import (  # noqa: E402, F401, I001  the order of the notebook
     softmax,
     dot_product,
+    variance,
     masks,
     backward,
     modules,

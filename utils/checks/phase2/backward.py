@@ -145,6 +145,8 @@ register(
             "one leading axis, one mask",
             dict(grad_out=(3, 5, 2), q=(3, 5, 4), k=(3, 7, 4), v=(3, 7, 2), attn_mask=mask(5, 7)),
         ),
+        case("a mask per head, no batch axis", HEADS | dict(attn_mask=mask(3, 5, 7))),
+        case("a mask per head and query", HEADS | dict(attn_mask=mask(1, 3, 5, 7))),
         case("a mask per batch row", HEADS | dict(attn_mask=mask(2, 1, 1, 7))),
         case("all sizes alike", SQUARE | dict(attn_mask=mask(2, 4, 4))),
         case("one query", dict(grad_out=(2, 1, 6), q=(2, 1, 4), k=(2, 7, 4), v=(2, 7, 6))),

@@ -6,6 +6,7 @@ from utils import oracle
 from utils.checks.draw import given, mask, normal
 from utils.checks.exercise import Replays, case, refusal, register
 from utils.checks.phase2 import PHASE
+from utils.checks.phase2.dot_product import FAR_BELOW
 
 
 def sizes(*values):
@@ -38,7 +39,7 @@ register(
     hint="two products of the size of the score table times d_head; a multiply-add is two operations.",
     grad=False,
     cases=(
-        case("small sizes", sizes(2, 3, 5, 7, 11, 4)),
+        case("small sizes", sizes(3, 5, 7, 11, 13, 4)),
         case("one step of decoding", sizes(3, 4, 1, 9, 16, 2)),
         case("a long sentence", sizes(1, 32, 4096, 8192, 128, 2)),
         case("odd factors, a product above 2^58", sizes(1023, 129, 8191, 65537, 255, 1)),
@@ -132,6 +133,8 @@ def without_rescaling(shrink_total, shrink_out):
 
 Q, K, V = (2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6)
 ALL = dict(q=Q, k=K, v=V)
+# watched for a table of 11 × 19, which no other tensor resembles, not even with a column more
+LONG = dict(q=(2, 3, 11, 4), k=(2, 3, 19, 4), v=(2, 3, 19, 6))
 
 register(
     expected=oracle.streaming_attention,
@@ -140,11 +143,13 @@ register(
     hint="keep a running maximum, sum and output per query; shrink both when a block raises the maximum.",
     properties=(score_table,),
     cases=(
-        case("blocks of 2", ALL | dict(block_size=2), watch=True),
-        case("blocks of 3", ALL | dict(block_size=3), watch=True),
-        case("blocks of 1", ALL | dict(block_size=1), watch=True),
+        case("blocks of 2", LONG | dict(block_size=2), watch=True),
+        case("blocks of 3", LONG | dict(block_size=3), watch=True),
+        case("blocks of 9, a mask", LONG | dict(block_size=9, attn_mask=mask(2, 1, 11, 19)), watch=True),
+        case("blocks of 3 for 7 keys", ALL | dict(block_size=3)),
+        case("blocks of 1", ALL | dict(block_size=1)),
         case("one block of 9", ALL | dict(block_size=9)),
-        case("no leading axes", dict(q=(5, 3), k=(7, 3), v=(7, 6), block_size=2), watch=True),
+        case("no leading axes", dict(q=(5, 3), k=(7, 3), v=(7, 6), block_size=2)),
         case(
             "largest scores last",
             dict(
@@ -153,21 +158,19 @@ register(
                 v=(2, 7, 6),
                 block_size=2,
             ),
-            watch=True,
         ),
-        case("a mask per head", ALL | dict(block_size=3, attn_mask=mask(2, 3, 5, 7)), watch=True),
-        case("blocks of 1, a mask per head", ALL | dict(block_size=1, attn_mask=mask(2, 3, 5, 7)), watch=True),
-        case("one mask for all", ALL | dict(block_size=2, attn_mask=mask(5, 7)), watch=True),
-        case("a mask per batch row", ALL | dict(block_size=2, attn_mask=mask(2, 1, 1, 7)), watch=True),
-        case(
-            "the first block hidden for a row", ALL | dict(block_size=2, attn_mask=first_block_hidden(5, 7)), watch=True
-        ),
+        case("a mask per head", ALL | dict(block_size=3, attn_mask=mask(2, 3, 5, 7))),
+        case("a mask per head, no batch axis", ALL | dict(block_size=3, attn_mask=mask(3, 5, 7))),
+        case("all scores near -60", FAR_BELOW | dict(block_size=3, attn_mask=mask(5, 7))),
+        case("blocks of 1, a mask per head", ALL | dict(block_size=1, attn_mask=mask(2, 3, 5, 7))),
+        case("one mask for all", ALL | dict(block_size=2, attn_mask=mask(5, 7))),
+        case("a mask per batch row", ALL | dict(block_size=2, attn_mask=mask(2, 1, 1, 7))),
+        case("the first block hidden for a row", ALL | dict(block_size=2, attn_mask=first_block_hidden(5, 7))),
         case(
             "all scores below -700",
             dict(
                 q=normal(2, 5, 4, std=0.02, shift=20), k=normal(2, 7, 4, std=0.02, shift=-20), v=(2, 7, 6), block_size=3
             ),
-            watch=True,
         ),
         case("one key", dict(q=(2, 5, 4), k=(2, 1, 4), v=(2, 1, 6), block_size=2)),
         case(

@@ -3,7 +3,7 @@
 import torch
 
 from utils import oracle
-from utils.checks.exercise import case, register
+from utils.checks.exercise import Spotted, case, register
 from utils.checks.phase2 import PHASE
 from utils.observe.codec import Fixture
 
@@ -20,6 +20,20 @@ def changes(attention, seq_len, cut, rows):
     other = x.clone()
     other[:, cut] += 1.0
     return bool((attention(x)[:, rows] - attention(other)[:, rows]).abs().max() > 1e-9)
+
+
+INNOCENT = ("causal", "strictly_past", "window", "itself", "here")
+
+
+def said(got):
+    return got["calls"][0]["value"]
+
+
+def pattern_of(request):
+    """What the attention of this case does, if it hides properly; "" if it does not."""
+    options = request.calls[0]["args"]["attention"].options
+    leaky = "fill" in options or "late" in options
+    return "" if leaky else options.get("pattern_name", options.get("upto", ""))
 
 
 register(
@@ -42,6 +56,8 @@ register(
         attention("only a far token leaks", "far_token", seed=9),
         attention("only the sixteenth token leaks", "last_place", seed=15),
         attention("only from one end to the other", "from_end_to_end", seed=16),
+        attention("one feature hears one feature of the next token", kind="whisper", seed=17),
+        attention("causal, handed over in train mode", "causal", seed=18, training=True),
         attention("the mask is transposed", "transposed", seed=10),
         attention("the next token but one", "next_but_one", seed=11),
         attention("hidden scores become -8", "causal", fill=-9.0, seed=12),
@@ -49,8 +65,16 @@ register(
         attention("statistics over the whole sentence", kind="mean", upto="end", seed=14),
     ),
     mistakes={
-        "says False for an attention without a mask": lambda attention: False,
-        "says True for a causal one": lambda attention: True,
+        "says False for an attention without a mask": Spotted(
+            lambda got, request: said(got) is False and pattern_of(request) == "everything",
+            lambda attention: False,
+            certain=True,
+        ),
+        "says True for a causal one": Spotted(
+            lambda got, request: said(got) is True and pattern_of(request) in INNOCENT,
+            lambda attention: True,
+            certain=True,
+        ),
         "misses a leak that needs a longer sentence": lambda attention: changes(attention, 2, 1, slice(0, 1)),
         "only row 0 was watched": lambda attention: any(
             changes(attention, 16, cut, slice(0, 1)) for cut in range(1, 16)

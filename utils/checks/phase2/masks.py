@@ -24,6 +24,7 @@ def not_bool(got, request):
 register(
     expected=oracle.causal_mask,
     phase=PHASE,
+    bans=(),
     section="2.5",
     hint="query i is level with key i + kv_len - q_len; it sees that key and all before it.",
     grad=False,
@@ -55,6 +56,7 @@ register(
 register(
     expected=oracle.padding_mask,
     phase=PHASE,
+    bans=(),
     section="2.5",
     hint="(batch, kv_len) becomes (batch, 1, 1, kv_len): the same for every head and every query.",
     grad=False,
@@ -69,6 +71,7 @@ register(
         refusal("four axes", dict(pad_mask=mask(2, 1, 1, 5))),
         refusal("integers", dict(pad_mask=as_numbers(torch.int64, 3, 5))),
         refusal("floats", dict(pad_mask=as_numbers(torch.float64, 3, 5))),
+        refusal("bytes", dict(pad_mask=as_numbers(torch.uint8, 3, 5))),
     ),
     mistakes={
         "add the head and query axes": lambda pad_mask: pad_mask,
@@ -118,6 +121,10 @@ def nothing_if_any_none(*masks):
     return None if any(one is None for one in masks) else oracle.combine_masks(*masks)
 
 
+def stops_at_none(*masks):
+    return oracle.combine_masks(*masks[: masks.index(None)]) if None in masks else oracle.combine_masks(*masks)
+
+
 def first_overwritten(*masks):
     result = oracle.combine_masks(*masks)
     kept = given_masks(masks)
@@ -132,6 +139,7 @@ D = mask(3, 1, 7)
 register(
     expected=oracle.combine_masks,
     phase=PHASE,
+    bans=(),
     section="2.5",
     hint="a key is visible where every mask agrees; None says nothing.",
     grad=False,
@@ -159,7 +167,7 @@ register(
         "combine with and, not +": Spotted(is_a_sum, summed),
         "masks are bool": Spotted(not_bool, multiplied),
         "nothing left gives None": everything,
-        "None means no restriction: go on with the others": nothing_if_any_none,
+        "None means no restriction: go on with the others": Replays(nothing_if_any_none, stops_at_none),
         "a mask you were given was overwritten": first_overwritten,
         "only the first two masks were used": lambda *masks: oracle.combine_masks(*masks[:2]),
     },

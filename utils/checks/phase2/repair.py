@@ -85,6 +85,45 @@ def keeps_whole_rows(p):
     return judge
 
 
+def _same_pattern(first, second):
+    return torch.equal(first == 0, second == 0)
+
+
+def _reaches_queries_and_keys(grads, d_model):
+    weight = grads.get("c_attn.weight")
+    if weight is None:  # another layout
+        return grads.get("every parameter", False)
+    return bool((weight[:d_model] != 0).any()) and bool((weight[d_model : 2 * d_model] != 0).any())
+
+
+def single_weights(p):
+    """Judge four calls in train mode on one x: key 0 alone is seen, key 1 alone, both, both again.
+
+    Where both are seen, a row must be one of four: nothing, one of the two parts, or both, each divided by 1 - p.
+    """
+
+    def judge(got, settled):
+        outs = [call["value"] for call in got["calls"]]
+        first, second, both, _ = (call["value"][:, 1:] for call in settled["calls"])  # row 0 does not see key 1
+        if any(not isinstance(out, torch.Tensor) or out.shape != settled["calls"][0]["value"].shape for out in outs):
+            return "a tensor of the same shape as in eval mode", "something else"
+        # both = w·first + (1 - w)·second, row by row
+        share = ((both - second) * (first - second)).sum(-1) / (first - second).square().sum(-1)
+        parts = (torch.zeros_like(both), share[..., None] * first, (1 - share)[..., None] * second, both)
+        matches = [torch.isclose(outs[2][:, 1:], part / (1 - p), rtol=1e-6, atol=1e-9).all(-1) for part in parts]
+        if not bool(torch.stack(matches).any(0).all()):
+            return "each weight kept and scaled, or dropped, by itself", "rows that are none of the four"
+        if not all(bool(match.any()) for match in matches):
+            return "weights that are dropped one by one", "rows that are kept or dropped as a whole"
+        if not _reaches_queries_and_keys(got["calls"][2]["weight_grads"] or {}, outs[2].shape[-1]):
+            return "gradients for queries and keys in training, too", "none"
+        if _same_pattern(outs[2], outs[3]):
+            return "another pattern in the next call", "the same one"
+        return None
+
+    return judge
+
+
 def nothing_dropped(got, request):
     """In training, with p > 0, is every row simply there?"""
     out = got["calls"][0]["value"] if request.train and got["calls"] else None
@@ -100,6 +139,16 @@ def dropped_in_eval(got, request):
     if request.train or not got["calls"]:
         return False
     return "torch's random state" in got["disturbed"]
+
+
+FIXED = torch.randn(8, 40, 6, generator=torch.Generator().manual_seed(11), dtype=torch.float64)
+
+
+def only(*keys):
+    """The arguments of a call on FIXED in which these keys alone are real."""
+    real = torch.zeros(8, 40, dtype=torch.bool)
+    real[:, list(keys)] = True
+    return dict(x=FIXED, pad_mask=real)
 
 
 ONE_KEY = dict(x=(8, 64, 6), pad_mask=given(lambda g, o: (torch.arange(64) == 0).expand(8, 64).clone()))
@@ -132,6 +181,14 @@ register(
             kind="chance",
             judge=keeps_whole_rows(0.2),
             grad=False,
+        ),
+        case(
+            "training, two keys seen",
+            only(0),
+            then=(only(1), only(0, 1), only(0, 1)),
+            init=dict(d_model=6, max_len=40, dropout=0.5),
+            kind="chance",
+            judge=single_weights(0.5),
         ),
         case(
             "training, p = 0.6",

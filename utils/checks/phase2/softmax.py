@@ -53,6 +53,19 @@ def _hidden_weights(call, answer):
         return None
 
 
+def shares_are_whole(got, case, request):
+    """Property: what is visible shares exactly 1 (to rounding), and an empty row shares 0."""
+    for call, answer in zip(request.calls, got["calls"], strict=False):
+        weights = answer["value"]
+        if not isinstance(weights, torch.Tensor) or weights.dtype is not torch.float64:
+            continue
+        sums = weights.sum(call["options"].get("dim", -1))
+        if sums.numel() and not bool((((sums - 1).abs() < 1e-12) | (sums == 0)).all()):
+            worst = sums.flatten()[(sums.flatten() - 1).abs().argmax()].item()
+            return "rows that sum to 1", f"a row that sums to {worst:.12g}"
+    return None
+
+
 def hidden_is_nothing(got, case, request):
     """Property: the weight of a hidden key is 0, not merely small."""
     for call, answer in zip(request.calls, got["calls"], strict=False):
@@ -90,7 +103,7 @@ register(
     phase=PHASE,
     section="2.2",
     hint="hide scores before the exponential, and decide what a row with nothing to see should be.",
-    properties=(hidden_is_nothing,),
+    properties=(hidden_is_nothing, shares_are_whole),
     cases=(
         case("some keys hidden", dict(scores=(3, 5), attn_mask=mask(3, 5))),
         case("no mask", dict(scores=(2, 3, 5, 7))),
@@ -98,6 +111,7 @@ register(
         case("a mask per batch row", dict(scores=(2, 3, 5, 7), attn_mask=mask(2, 1, 1, 7))),
         case("a mask per head", dict(scores=(2, 3, 5, 7), attn_mask=mask(1, 3, 5, 7))),
         case("one mask for all", dict(scores=(2, 3, 5, 7), attn_mask=mask(5, 7))),
+        case("a mask per head, no batch axis", dict(scores=(2, 3, 5, 7), attn_mask=mask(3, 5, 7))),
         case("every axis of the mask differs", dict(scores=(2, 3, 5, 7), attn_mask=mask(2, 3, 5, 7))),
         case("batch as long as the sentence", dict(scores=(4, 4, 4), attn_mask=mask(4, 1, 4))),
         case("batch as long as the sentence, one mask", dict(scores=(4, 3, 4, 5), attn_mask=mask(4, 5))),
@@ -136,6 +150,7 @@ register(
         ),
         refusal("a mask of floats", dict(scores=(3, 5), attn_mask=as_numbers(torch.float64, 3, 5))),
         refusal("a mask of integers", dict(scores=(3, 5), attn_mask=as_numbers(torch.int64, 3, 5))),
+        refusal("a mask of bytes", dict(scores=(3, 5), attn_mask=as_numbers(torch.uint8, 3, 5))),
     ),
     mistakes={
         "True means may attend": lambda scores, attn_mask=None, dim=-1: oracle.masked_softmax(
