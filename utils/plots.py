@@ -24,18 +24,18 @@ def attention_map(weights, queries, keys, title="Who looks at whom"):
     weights = _array(weights)
     figure, (axes,) = _canvas(1.8 + 0.75 * len(keys), 1.5 + 0.5 * len(queries))
     axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    _write_cells(axes, weights, light_above=0.55)
+    _write_cells(axes, weights, light_above=0.65)
     _label_cells(axes, queries, keys)
     axes.set(xlabel="key: who is read", ylabel="query: who reads", title=title)
     return figure
 
 
 def signed_map(values, rows, columns, title, xlabel="key", ylabel="query"):
-    """A table of signed numbers: orange and + above zero, blue and − below."""
+    """A table of signed numbers: orange and + above zero, purple and − below."""
     values = _array(values)
     figure, (axes,) = _canvas(1.8 + 0.8 * len(columns), 1.5 + 0.5 * len(rows))
     limit = max(float(np.abs(values).max()), 1e-12)
-    axes.imshow(values, cmap="PuOr_r", vmin=-1.5 * limit, vmax=1.5 * limit, aspect="auto")
+    axes.imshow(values, cmap="PuOr_r", vmin=-2.2 * limit, vmax=2.2 * limit, aspect="auto")
     _write_cells(axes, values, light_above=math.inf, sign="+")
     _label_cells(axes, rows, columns)
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
@@ -200,7 +200,7 @@ def cost_curves(seq_lens, attention, rest, d_model):
 def recap():
     """Attention from left to right, with shapes above the arrows and your functions below the boxes."""
     figure, (axes,) = _canvas(9.6, 3.9)
-    axes.set(xlim=(0, 15.4), ylim=(0, 6))
+    axes.set(xlim=(0, 15.4), ylim=(0, 5.4))
     axes.axis("off")
     boxes = [
         (0.2, 3.9, "x", "rows are tokens", SKY),

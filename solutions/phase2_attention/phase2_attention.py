@@ -94,8 +94,9 @@ show(plots.row_of_weights(weights, ["the", "cat", "sat"], "it"),
 # learned.
 
 # %%
-predict("dot-or-angle", "The query is `[1, 1]`. Which key gets the higher score: `[1, 1]`, which points the same way, "
-        "or `[10, 0]`, which is 45° off?", ["[1, 1]", "[10, 0]", "a tie"])
+predict("dot-or-angle", "The query is `[1, 1]`. Which key gets the higher score: "
+        "`[1, 1]`, which points the same way, or `[10, 0]`, which is 45° off?",
+        ["[1, 1]", "[10, 0]", "a tie"])
 
 # %%
 query = torch.tensor([1.0, 1.0])
@@ -140,7 +141,8 @@ print(ex.compare(np.array(ex.inputs["A"]) @ np.array(ex.inputs["B"])))
 # tempting ways, guess:
 
 # %%
-predict("empty-row", "A row in which every key is hidden. Its float32 scores are all filled with −1e9. Softmax gives…",
+predict("empty-row", "A row in which every key is hidden. "
+        "Its float32 scores are all filled with −1e9. Softmax gives…",
         ["zeros", "equal shares", "NaN"])
 
 # %%
@@ -150,7 +152,8 @@ visible = torch.tensor([[True, True, False], [False, False, False]])
 print("1. mask after softmax\n", scores.softmax(-1) * visible)
 print("2. fill with -1e9\n", scores.masked_fill(~visible, -1e9).softmax(-1))
 print("3. fill with -inf\n", scores.masked_fill(~visible, -math.inf).softmax(-1))
-reveal("empty-row", "equal shares", "Next to −1e9 the scores 1, 2 and 9 vanish: all three are equal.")
+reveal("empty-row", "equal shares",
+       "Next to −1e9 the scores 1, 2 and 9 vanish: all three are equal.")
 
 # %% [markdown]
 # Read row by row. Way 1 leaves the first row almost empty: the hidden 9 took the share and threw it away. Way 2 lets
@@ -180,7 +183,8 @@ def masked_softmax(scores, attn_mask=None, dim=-1):
 
     scores (…) floating; attn_mask bool, True = may attend, broadcasts to scores, or None
     Returns weights, shape and dtype of scores. Hidden places are exactly 0.
-    Promises: a slice with nothing visible is all zeros, and so is its gradient; scores stay as they were.
+    Promises: a slice with nothing visible is all zeros, and so is its gradient;
+    scores stay as they were.
     Raises ValueError if attn_mask is not bool.
     """
     ### BEGIN SOLUTION
@@ -225,12 +229,14 @@ with need("masked_softmax"):
 # One query's scores stand in one row. So which way must softmax run?
 
 # %%
-predict("softmax-axis", "Softmax over the wrong axis makes every *column* sum to 1. What does that mean?",
+predict("softmax-axis",
+        "Softmax over the wrong axis makes every *column* sum to 1. What does that mean?",
         ["each query reads 100 %", "each key is read 100 % in total", "each value has length 1"])
 
 # %%
 scores = torch.tensor([[1.05, 1.90, 0.60], [0.75, 2.60, 1.40], [0.95, 1.20, 1.80]])
-show(plots.attention_map(scores.softmax(-2), ["The", "cat", "sat"], ["The", "cat", "sat"], "softmax over axis −2"),
+show(plots.attention_map(scores.softmax(-2), ["The", "cat", "sat"], ["The", "cat", "sat"],
+                         "softmax over axis −2"),
      "Heat map of three queries and three keys; columns sum to 1, the row of The sums to 0.91.")
 reveal("softmax-axis", "each key is read 100 % in total",
        "Queries would compete for keys. Look along a row: The reads 0.91 in total, sat 1.05.")
@@ -275,7 +281,8 @@ check(attention_weights, points=3)
 
 # %% tags=["demo"]
 with need("attention_weights"):
-    q, k = (torch.tensor(notes.example(name).correct["result"], dtype=torch.float64) for name in ("001-q", "001-k"))
+    q, k = (torch.tensor(notes.example(name).correct["result"], dtype=torch.float64)
+            for name in ("001-q", "001-k"))
     weights = attention_weights(q, k)
     for row in range(3):
         print(notes.example(f"001-softmax-row{row + 1}").compare(weights[row]))
@@ -290,7 +297,8 @@ with need("attention_weights"):
 # The last step is one product. Its meaning is easy to miss: the output is an average *over a set*. Guess:
 
 # %%
-predict("shuffled-pairs", "You shuffle the keys and shuffle the values in the same way. The output of attention…",
+predict("shuffled-pairs",
+        "You shuffle the keys and shuffle the values in the same way. The output of attention…",
         ["stays the same", "is shuffled too", "changes altogether"])
 
 # %% [markdown]
@@ -334,9 +342,11 @@ with need("sdpa"):
     q, k, v = torch.randn(5, 8), torch.randn(7, 8), torch.randn(7, 6)
     order = torch.randperm(7)
     out, torchs = sdpa(q, k, v), F.scaled_dot_product_attention(q, k, v)
-    print(f"shuffled pairs change the output by {(sdpa(q, k[order], v[order]) - out).abs().max():.0e}")
+    print(f"shuffled pairs change the output by "
+          f"{(sdpa(q, k[order], v[order]) - out).abs().max():.0e}")
     print(f"torch's kernel differs by           {(torchs - out).abs().max():.0e}")
-    reveal("shuffled-pairs", "stays the same", "Attention sees a set of pairs; order must come from the vectors.")
+    reveal("shuffled-pairs", "stays the same",
+           "Attention sees a set of pairs; order must come from the vectors.")
 
 # %% [markdown]
 # **The notes, recomputed.** "learning" reads "I love deep learning" with `q = [1, 1]`. The printed weights are called
@@ -353,7 +363,8 @@ with need("attention_weights", "sdpa"):
 # %% tags=["demo"]
 with need("sdpa"):
     scores = torch.tensor(notes.example("000-scaling").inputs["S"], dtype=torch.float64)
-    q, k = F.pad(scores, (0, 1)), torch.eye(3, 4, dtype=torch.float64)  # so that q @ k.T is `scores`
+    # so that q @ k.T is `scores`
+    q, k = F.pad(scores, (0, 1)), torch.eye(3, 4, dtype=torch.float64)
     ex = notes.example("000-weighted-v-cat")
     print(ex.compare(sdpa(q, k, torch.tensor(ex.inputs["V"], dtype=torch.float64))[1]))
 
@@ -374,13 +385,16 @@ with need("sdpa"):
 # So a typical score is about `√d_head` away from 0. What does softmax make of that?
 
 # %%
-predict("scale", "Without `1/√d_head`, growing `d_head` makes the weights…", ["flatter", "the same", "sharper"])
+predict("scale", "Without `1/√d_head`, growing `d_head` makes the weights…",
+        ["flatter", "the same", "sharper"])
 
 # %%
 generator = torch.Generator().manual_seed(0)
 for d_head in (4, 64, 1024):
-    scores = torch.randn(500, d_head, generator=generator) @ torch.randn(8, d_head, generator=generator).T
-    print(f"d_head {d_head:4}: largest of 8 weights, on average {scores.softmax(-1).amax(-1).mean():.2f}")
+    scores = (torch.randn(500, d_head, generator=generator)
+              @ torch.randn(8, d_head, generator=generator).T)
+    print(f"d_head {d_head:4}: largest of 8 weights, "
+          f"on average {scores.softmax(-1).amax(-1).mean():.2f}")
 reveal("scale", "sharper", "At 1024 one key takes nearly everything, before anything was learned.")
 
 # %% [markdown]
@@ -445,13 +459,15 @@ print("subtract the maximum first", big.softmax(-1))
 # that is the **causal mask**. May it look at itself? Some texts say "only at tokens before it".
 
 # %%
-predict("first-row", "Every token may see only tokens strictly before it. The first row of weights is then…",
+predict("first-row",
+        "Every token may see only tokens strictly before it. The first row of weights is then…",
         ["1 on itself", "zeros or NaN", "equal shares"])
 
 # %%
 strictly_before = torch.ones(4, 4).tril(-1).bool()
 print(torch.zeros(4, 4).masked_fill(~strictly_before, -math.inf).softmax(-1))
-reveal("first-row", "zeros or NaN", "The first token has nothing before it. A token may see itself.")
+reveal("first-row", "zeros or NaN",
+       "The first token has nothing before it. A token may see itself.")
 
 # %% [markdown]
 # ### Exercise 2.5a · `causal_mask` · core · about 10 min
@@ -483,9 +499,13 @@ check(causal_mask, points=2)
 
 # %% tags=["demo"]
 with need("causal_mask"):
-    masks = {"a sentence": causal_mask(5), "two more tokens": causal_mask(2, 5), "one step": causal_mask(1, 5)}
-    show(plots.mask_grids(masks), "Three grids of dots and hatching. A sentence of five: a triangle with its diagonal. "
-         "Two queries, five keys: the last two rows of that triangle. One query: every key is visible.")
+    masks = {"a sentence": causal_mask(5),
+             "two more tokens": causal_mask(2, 5),
+             "one step": causal_mask(1, 5)}
+    show(plots.mask_grids(masks),
+         "Three grids of dots and hatching. A sentence of five: a triangle with its diagonal. "
+         "Two queries, five keys: the last two rows of that triangle. "
+         "One query: every key is visible.")
 
 # %% [markdown] reflect="causal_mask"
 # Look at the last row of the first grid. Someone tells you "a decoder does not read its whole input". Your answer:
@@ -495,7 +515,8 @@ with need("causal_mask"):
 # those **keys**. Here is the mask with one axis forgotten, on two sentences and two heads. Sentence 1 ends in a pad.
 
 # %%
-predict("lost-axis", "Scores are (batch 2, heads 2, 3, 3), the mask is (batch 2, 3, 3). Together they…",
+predict("lost-axis",
+        "Scores are (batch 2, heads 2, 3, 3), the mask is (batch 2, 3, 3). Together they…",
         ["raise an error", "work as meant", "run, and hide the wrong keys"])
 
 # %%
@@ -505,7 +526,8 @@ mask = real[:, None, :].expand(2, 3, 3)  # (B, Q, K): no axis for heads
 weights = scores.masked_fill(~mask, -math.inf).softmax(-1)
 print("sentence 0, head 1 hides a real word:", weights[0, 1, 0])
 print("sentence 1, head 0 reads the pad:    ", weights[1, 0, 0])
-reveal("lost-axis", "run, and hide the wrong keys", "Axes are matched from the right: the batch met the heads.")
+reveal("lost-axis", "run, and hide the wrong keys",
+       "Axes are matched from the right: the batch met the heads.")
 
 # %% [markdown]
 # With 3 heads it would have crashed; with batch = heads it trains, slightly worse, for weeks. The worst bugs are the
@@ -565,11 +587,13 @@ with need("sdpa", "padding_mask"):
 # "No mask in an encoder" means no *causal* mask. A key is visible when **every** mask allows it.
 
 # %%
-predict("mask-plus", "`a + b` for two bool masks is True where…", ["both are True", "at least one is True", "it raises"])
+predict("mask-plus", "`a + b` for two bool masks is True where…",
+        ["both are True", "at least one is True", "it raises"])
 
 # %%
 causal, padding = torch.ones(4, 4, dtype=torch.bool).tril(), torch.tensor([True, True, True, False])
-show(plots.mask_grids({"causal": causal, "padding": padding.expand(4, 4), "causal + padding": causal + padding}),
+show(plots.mask_grids({"causal": causal, "padding": padding.expand(4, 4),
+                       "causal + padding": causal + padding}),
      "Three grids. The sum shows dots where either mask has one: nearly everything is visible.")
 reveal("mask-plus", "at least one is True", "Two masks in a sum hide almost nothing.")
 
@@ -636,7 +660,8 @@ def softmax_1d(scores):
 cat_scores = np.array([0.75, 2.6, 1.4])
 probs = softmax_1d(cat_scores)
 nudges = 1e-6 * np.eye(3)
-measured = np.stack([(softmax_1d(cat_scores + n) - softmax_1d(cat_scores - n)) / 2e-6 for n in nudges], axis=-1)
+measured = np.stack([(softmax_1d(cat_scores + n) - softmax_1d(cat_scores - n)) / 2e-6
+                     for n in nudges], axis=-1)
 print("p (1 - p)\n", np.diag(probs * (1 - probs)))
 print("measured\n", measured)
 
@@ -646,7 +671,8 @@ print("measured\n", measured)
 # slopes is a Jacobian. Where is it largest?
 
 # %%
-predict("jacobian-peak", "Three keys. By overall size (root of the sum of squares), the Jacobian is largest at…",
+predict("jacobian-peak", "Three keys. By overall size (root of the sum of squares), "
+        "the Jacobian is largest at…",
         ["⅓, ⅓, ⅓", "½, ½, 0", "1, 0, 0"])
 
 # %% [markdown]
@@ -680,9 +706,10 @@ check(softmax_jacobian, points=3)
 # %% tags=["demo"]
 with need("softmax_jacobian"):
     show(plots.jacobian_triangle(softmax_jacobian),
-         "A triangle whose corners are one-hot rows. The size of the Jacobian is 0 at the corners, 0.47 in the middle "
-         "and largest, 0.50, at the middle of each edge, where two keys tie.")
-    reveal("jacobian-peak", "½, ½, 0", "A two-way tie: 0.50, against 0.47 for equal shares and 0 at a corner.")
+         "A triangle whose corners are one-hot rows. The size of the Jacobian is 0 at the corners, "
+         "0.47 in the middle and largest, 0.50, at the middle of each edge, where two keys tie.")
+    reveal("jacobian-peak", "½, ½, 0",
+           "A two-way tie: 0.50, against 0.47 for equal shares and 0 at a corner.")
 
 # %% [markdown] reflect="softmax_jacobian"
 # The notes say the slope is largest at equal shares. True for the trace `Σ p (1 − p)`, true for two keys, false here.
@@ -694,7 +721,8 @@ with need("softmax_jacobian"):
 # `Σ_j p_i (δ_ij − p_j) g_j = p_i (g_i − Σ_j p_j g_j)`. In words: how much better than average is it to read this key?
 
 # %%
-predict("same-grad", "The loss pulls on every weight alike: `g = [7, 7, 7]`. What reaches the scores?",
+predict("same-grad",
+        "The loss pulls on every weight alike: `g = [7, 7, 7]`. What reaches the scores?",
         ["7 · p", "7 each", "nothing"])
 
 # %% [markdown]
@@ -730,7 +758,8 @@ with need("softmax_jacobian", "softmax_backward"):
     print("through the matrix", softmax_jacobian(probs) @ grad)
     print("without it        ", softmax_backward(probs, grad))
     print("g = [7, 7, 7]     ", softmax_backward(probs, np.full(3, 7.0)))
-    reveal("same-grad", "nothing", "Raising all scores alike changes no weight, so nothing can be gained that way.")
+    reveal("same-grad", "nothing",
+           "Raising all scores alike changes no weight, so nothing can be gained that way.")
 
 # %% [markdown] reflect="softmax_backward"
 # Why does every row of the result sum to 0? (What happens to softmax when all scores rise together?) Your sentence:
@@ -786,14 +815,16 @@ predict("hidden-slope", "Key 2 is hidden from every query. Its gradients `dk[2]`
 def sdpa_backward(grad_out, q, k, v, attn_mask=None):
     """The gradients of scaled dot-product attention, by hand.
 
-    NumPy arrays: grad_out (…, q_len, d_v); q (…, q_len, d_head); k (…, kv_len, d_head); v (…, kv_len, d_v)
+    NumPy arrays: grad_out (…, q_len, d_v); q (…, q_len, d_head);
+    k (…, kv_len, d_head); v (…, kv_len, d_v)
     attn_mask bool, broadcasts to (…, q_len, kv_len), True = may attend, or None
     Returns dq, dk, dv, new arrays with the shapes of q, k, v. Hidden keys and empty rows get zeros.
     """
     ### BEGIN SOLUTION
     scale = 1 / math.sqrt(q.shape[-1])
     visible = True if attn_mask is None else attn_mask
-    scores = np.where(visible, q @ np.swapaxes(k, -2, -1) * scale, np.finfo(q.dtype).min)  # (…, Q, K)
+    scores = np.where(visible, q @ np.swapaxes(k, -2, -1) * scale,
+                      np.finfo(q.dtype).min)  # (…, Q, K)
     exps = np.exp(scores - scores.max(-1, keepdims=True)) * visible
     total = exps.sum(-1, keepdims=True)
     weights = exps / np.where(total > 0, total, 1)
@@ -811,8 +842,10 @@ with need("sdpa_backward"):
     print(f"dq[1, 0] = {sdpa_backward(grad_out, q, k, v)[0][1, 0]:.6f}, as measured?")
     mask = np.array([[True, True, False], [True, True, False]])
     dq, dk, dv = sdpa_backward(grad_out, q, k, v, mask)
-    show(plots.signed_map(dk, ["key 0", "key 1", "key 2"], range(4), "dk, with key 2 hidden", "feature", ""),
-         "A table of signed numbers: rows of keys 0 and 1 mirror each other, the row of key 2 is exactly zero.")
+    show(plots.signed_map(dk, ["key 0", "key 1", "key 2"], range(4), "dk, with key 2 hidden",
+                          "feature", ""),
+         "A table of signed numbers: rows of keys 0 and 1 mirror each other, "
+         "the row of key 2 is exactly zero.")
     reveal("hidden-slope", "exactly 0", "A hidden key has no influence, so no slope.")
 
 # %% [markdown] reflect="sdpa_backward"
@@ -839,7 +872,8 @@ attempt("add the input back", lambda: (x + out).shape)
 # themselves. Now a question about order:
 
 # %%
-predict("permute", "No mask, no positions. You shuffle the tokens of a sentence. The outputs of self-attention are…",
+predict("permute", "No mask, no positions. You shuffle the tokens of a sentence. "
+        "The outputs of self-attention are…",
         ["the same as before", "the same, shuffled along", "new"])
 
 # %% [markdown]
@@ -894,9 +928,11 @@ with need("SelfAttention"):
     torch.manual_seed(0)
     x, maps = torch.randn(1, 5, 6), {}
     for causal in (False, True):
-        slopes = torch.autograd.functional.jacobian(SelfAttention(6, 4, causal), x)  # (1, T, D, 1, T, M)
+        slopes = torch.autograd.functional.jacobian(
+            SelfAttention(6, 4, causal), x)  # (1, T, D, 1, T, M)
         maps[f"causal={causal}"] = slopes.square().sum((0, 2, 3, 5)).sqrt()
-    show(plots.influence_maps(maps), "Two grids of input against output places. Without the mask every output moves "
+    show(plots.influence_maps(maps),
+         "Two grids of input against output places. Without the mask every output moves "
          "with every input; with it, dots fill only the lower triangle and the diagonal.")
 
 # %% tags=["demo"]
@@ -907,7 +943,8 @@ with need("SelfAttention"):
         out, shuffled = layer(x), layer(x[:, order])
         print(f"causal={causal}: against the same rows {(shuffled - out).abs().max():.3f}, "
               f"against shuffled rows {(shuffled - out[:, order]).abs().max():.3f}")
-    reveal("permute", "the same, shuffled along", "That is equivariant; only a sum or mean over tokens is invariant.")
+    reveal("permute", "the same, shuffled along",
+           "That is equivariant; only a sum or mean over tokens is invariant.")
 
 # %% [markdown] reflect="SelfAttention"
 # With `causal=True` neither number is 0. So a decoder gets some sense of order even without positions. Where does it
@@ -921,7 +958,8 @@ with need("SelfAttention"):
 with need("SelfAttention"):
     layer, weights = SelfAttention(4, 2).double(), {}
     for name in ("q", "k", "v"):
-        weights[f"w_{name}.weight"] = torch.tensor(notes.example(f"001-{name}").inputs["B"]).double().T  # (out, in)
+        weights[f"w_{name}.weight"] = torch.tensor(
+            notes.example(f"001-{name}").inputs["B"]).double().T  # (out, in)
         weights[f"w_{name}.bias"] = torch.zeros(2).double()
     getattr(layer, "load_weights", layer.load_state_dict)(weights)
     x = torch.tensor([notes.example("001-q").inputs["A"]]).double()
@@ -949,7 +987,8 @@ with need("attention_weights"):
 # A check that looks only at the winner cannot see a missing scale.
 
 # %%
-predict("cross-shape", "5 decoder tokens read 3 encoder tokens. The table of weights is…", ["(5, 3)", "(3, 5)", "(5, 5)"])
+predict("cross-shape", "5 decoder tokens read 3 encoder tokens. The table of weights is…",
+        ["(5, 3)", "(3, 5)", "(5, 5)"])
 
 # %% [markdown]
 # ### Exercise 2.9 · `CrossAttention` · core · about 15 min
@@ -994,12 +1033,15 @@ check(CrossAttention, points=4)
 with need("CrossAttention"):
     torch.manual_seed(0)
     layer, x, memory, maps = CrossAttention(6, 8, 4), torch.randn(1, 5, 6), torch.randn(1, 3, 8), {}
-    for title, mask in {"memory seen whole": None, "place 2 hidden": torch.tensor([True, True, False])}.items():
+    for title, mask in {"memory seen whole": None,
+                        "place 2 hidden": torch.tensor([True, True, False])}.items():
         slopes = torch.autograd.functional.jacobian(lambda m, mask=mask: layer(x, m, mask), memory)
         maps[title] = slopes.square().sum((0, 2, 3, 5)).sqrt()
-    show(plots.influence_maps(maps, inputs="memory place"), "Two grids, five outputs by three memory places. Seen "
+    show(plots.influence_maps(maps, inputs="memory place"),
+         "Two grids, five outputs by three memory places. Seen "
          "whole, every output moves with every place. With place 2 hidden, its column is empty.")
-    reveal("cross-shape", "(5, 3)", "One row per query, one column per key, and nothing causal about it.")
+    reveal("cross-shape", "(5, 3)",
+           "One row per query, one column per key, and nothing causal about it.")
 
 # %% [markdown] reflect="CrossAttention"
 # Six decoder layers read one memory. "Keys and values are computed once and shared by all of them": which part of that
@@ -1039,7 +1081,8 @@ attempt("run it", lambda: BrokenAttention(6, max_len=5)(torch.randn(2, 5, 6)))
 # full-length sentence against torch's kernel, a short sentence, and dropout.
 
 # %%
-predict("plus-for-times", "`scores + c` stands where `scores * c` should. Compared with no scaling at all, softmax gives…",
+predict("plus-for-times", "`scores + c` stands where `scores * c` should. "
+        "Compared with no scaling at all, softmax gives…",
         ["sharper weights", "flatter weights", "the very same weights"])
 
 # %%
@@ -1079,8 +1122,8 @@ class MaskedSelfAttention(nn.Module):
     """Causal self-attention of one head, with padding and dropout.
 
     x (batch, seq_len, d_model); pad_mask (batch, seq_len) bool, True = real token, or None
-    Returns (batch, seq_len, d_model). Weights: c_attn nn.Linear(d_model, 3 * d_model), rows in order q, k, v.
-    Raises ValueError if seq_len > max_len.
+    Returns (batch, seq_len, d_model). Weights: c_attn nn.Linear(d_model, 3 * d_model),
+    rows in order q, k, v. Raises ValueError if seq_len > max_len.
     """
 
     def __init__(self, d_model, max_len, bias=False, dropout=0.2):
@@ -1129,7 +1172,8 @@ with need("MaskedSelfAttention"):
 
 # %%
 def suspect(mask):
-    """An attention (batch, seq_len, 8) -> the same, that applies `mask(i, j)` to query places i and key places j."""
+    """An attention (batch, seq_len, 8) -> the same,
+    that applies `mask(i, j)` to query places i and key places j."""
     def attention(x):
         i, j = torch.arange(x.shape[1])[:, None], torch.arange(x.shape[1])
         return (x @ x.transpose(1, 2) / 3).masked_fill(~mask(i, j), -1e4).softmax(-1) @ x
@@ -1143,8 +1187,8 @@ suspects = {"causal": suspect(lambda i, j: j <= i),
             "only a far word": suspect(lambda i, j: (j <= i) | (j == i + 9))}
 
 # %%
-predict("hasty-test", "The hasty test changes the last token of four and watches output 0. Of the four guilty "
-        "suspects it catches…", ["all four", "two", "one"])
+predict("hasty-test", "The hasty test changes the last token of four and watches output 0. "
+        "Of the four guilty suspects it catches…", ["all four", "two", "one"])
 
 # %%
 def hasty_test(attention):
@@ -1156,7 +1200,8 @@ def hasty_test(attention):
 
 for name, attention in suspects.items():
     print(f"{name:22} leaks: {hasty_test(attention)}")
-reveal("hasty-test", "one", "Near leaks, late leaks and far ones escape: one place and four tokens are too few.")
+reveal("hasty-test", "one",
+       "Near leaks, late leaks and far ones escape: one place and four tokens are too few.")
 
 # %% [markdown]
 # ### Exercise 2.11 · `leaks_future` · core · about 20 min
@@ -1177,8 +1222,10 @@ reveal("hasty-test", "one", "Near leaks, late leaks and far ones escape: one pla
 def leaks_future(attention):
     """Does any output depend on a later input?
 
-    attention: maps (batch, seq_len, 8) to (batch, seq_len, d_out), seq_len 1 to 16, any float dtype, no chance
-    Returns bool, True = it leaks. Promises: attention and the global random state stay as they were.
+    attention: maps (batch, seq_len, 8) to (batch, seq_len, d_out),
+    seq_len 1 to 16, any float dtype, no chance
+    Returns bool, True = it leaks.
+    Promises: attention and the global random state stay as they were.
     """
     ### BEGIN SOLUTION
     x = torch.randn(4, 16, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -1232,7 +1279,8 @@ predict("double", "Twice as many tokens (queries and keys). The score table take
 def attention_cost(batch, n_heads, q_len, kv_len, d_head, bytes_per_element):
     """Count the work of attention and the size of its score table.
 
-    Returns flops, score_bytes: exact ints; a multiply-add is 2 operations, both products, nothing else
+    Returns flops, score_bytes: exact ints;
+    a multiply-add is 2 operations, both products, nothing else
     """
     ### BEGIN SOLUTION
     pairs = batch * n_heads * q_len * kv_len
@@ -1248,9 +1296,11 @@ with need("attention_cost"):
     attention = [attention_cost(1, 8, n, n, d_model // 8, 2)[0] for n in lengths]
     rest = [24 * n * d_model**2 for n in lengths]
     show(plots.cost_curves(lengths, attention, rest, d_model),
-         "Log-log curves: attention rises twice as steeply and overtakes the rest of the block at 6 · d_model tokens.")
+         "Log-log curves: attention rises twice as steeply "
+         "and overtakes the rest of the block at 6 · d_model tokens.")
     table = attention_cost(1, 8, 32768, 32768, 64, 2)[1]
-    reveal("double", "4 times the memory", f"At 32,768 tokens and 8 heads: {table / 2**30:.0f} GiB in half precision.")
+    reveal("double", "4 times the memory",
+           f"At 32,768 tokens and 8 heads: {table / 2**30:.0f} GiB in half precision.")
 
 # %% [markdown] reflect="attention_cost"
 # A cache keeps old keys and values, so a decode step has `q_len` 1. Per new token, the projections fall from `n` rows
@@ -1278,7 +1328,8 @@ print(f"block by block {mixed / total:.3f}, all at once {scores.softmax(-1) @ va
 # so far must be converted to the new unit. One factor does it, and FlashAttention rests on it. Which?
 
 # %%
-predict("shrink", "`top` grows from 2 to 4. What was kept so far is multiplied by…", ["exp(2)", "exp(−2)", "½"])
+predict("shrink", "`top` grows from 2 to 4. What was kept so far is multiplied by…",
+        ["exp(2)", "exp(−2)", "½"])
 
 # %% [markdown]
 # ### Exercise 2.13 · `streaming_attention` · stretch · about 30 min
@@ -1313,7 +1364,8 @@ def streaming_attention(q, k, v, block_size, attn_mask=None):
         block = slice(start, start + block_size)
         scores = q @ k[..., block, :].transpose(-2, -1) / math.sqrt(q.shape[-1])
         scores = scores.masked_fill(hidden[..., block], lowest)  # (…, Q, block)
-        new_top = torch.maximum(top, scores.detach().amax(-1, keepdim=True))  # cancels out, so no gradient
+        # cancels out, so no gradient
+        new_top = torch.maximum(top, scores.detach().amax(-1, keepdim=True))
         shrink, top = (top - new_top).exp(), new_top
         exps = (scores - top).exp().masked_fill(hidden[..., block], 0.0)
         total = total * shrink + exps.sum(-1, keepdim=True)
@@ -1330,7 +1382,8 @@ with need("streaming_attention", "sdpa"):
     q, k, v = torch.randn(1, 4, 300, 64), torch.randn(1, 4, 2000, 64), torch.randn(1, 4, 2000, 64)
     for block_size in (50, 500, 2000):
         gap = (streaming_attention(q, k, v, block_size) - sdpa(q, k, v)).abs().max()
-        print(f"block {block_size:4}: largest score tensor {4 * 300 * block_size * 4 / 2**20:4.1f} MiB, gap {gap:.0e}")
+        print(f"block {block_size:4}: largest score tensor "
+              f"{4 * 300 * block_size * 4 / 2**20:4.1f} MiB, gap {gap:.0e}")
     reveal("shrink", "exp(−2)", "Factors measured from 2 become factors measured from 4.")
 
 # %% [markdown] reflect="streaming_attention"
@@ -1351,7 +1404,8 @@ def tally(mine):
     for name, value in mine.items():
         ex = notes.example(name)
         verdict = ex.compare(value)
-        you, they = ("✓" if agrees else "✗" for agrees in (verdict.agrees, verdict.agrees_with_notes))
+        you, they = ("✓" if agrees else "✗"
+                     for agrees in (verdict.agrees, verdict.agrees_with_notes))
         print(f"{name:42}you {you}  notes {they}  {' '.join(slip.id for slip in ex.errata)}")
 
 
@@ -1363,7 +1417,8 @@ with need("masked_softmax"):
     rows = ["000-softmax-row-the", "000-softmax-row-cat", "000-softmax-row-sat", "000-mask-row-el",
             "000-cross-attn-softmax-unscaled-diagnosis", "002-causal-softmax-diagnosis",
             "001-softmax-row1", "001-softmax-row2", "001-softmax-row3"]
-    tally({name: masked_softmax(numbers(name, "z"), numbers(name, "z") > -math.inf) for name in rows})
+    tally({name: masked_softmax(numbers(name, "z"), numbers(name, "z") > -math.inf)
+           for name in rows})
     hidden = torch.tensor([False, False, True])
     tally({"000-exp-minus-inf": masked_softmax(torch.tensor([0.75, 2.6, 9.0]), ~hidden)[2],
            "002-softmax-minus-inf": masked_softmax(torch.full((3,), -math.inf), ~hidden)[2]})
@@ -1380,24 +1435,30 @@ with need("attention_weights", "sdpa"):
     shifted = scaled - scaled.amax(-1, keepdim=True)
     for row in range(3):
         printed = f"001-softmax-quotient-row{row + 1}"
-        tally({f"001-shifted-row{row + 1}": shifted[row], f"001-exp-row{row + 1}": shifted[row].exp(),
+        tally({f"001-shifted-row{row + 1}": shifted[row],
+               f"001-exp-row{row + 1}": shifted[row].exp(),
                f"001-sum-row{row + 1}": shifted[row].exp().sum(),
                printed: numbers(printed, "exp") / numbers(printed, "sum")})
     tally({"001-a-row-sums": attention_weights(q, k).sum(-1), "001-output": sdpa(q, k, v)})
 
 # %% tags=["demo"]
 with need("attention_weights", "sdpa", "causal_mask"):
-    tally({name: numbers(name, "A") @ numbers(name, "B") for name in ("000-q-the", "000-q-cat", "000-q-sat")})
-    q, k, v = torch.ones(1, 2).double(), numbers("002-sdpa-scores", "B"), numbers("002-sdpa-output", "V")
-    tally({"002-sdpa-scores": q @ k.T, "002-sdpa-scaled": q @ k.T / 2**0.5, "002-sdpa-output": sdpa(q, k, v)})
+    tally({name: numbers(name, "A") @ numbers(name, "B")
+           for name in ("000-q-the", "000-q-cat", "000-q-sat")})
+    q, k, v = (torch.ones(1, 2).double(), numbers("002-sdpa-scores", "B"),
+               numbers("002-sdpa-output", "V"))
+    tally({"002-sdpa-scores": q @ k.T, "002-sdpa-scaled": q @ k.T / 2**0.5,
+           "002-sdpa-output": sdpa(q, k, v)})
     scores = numbers("000-scaling", "S")
     q, k = F.pad(scores, (0, 1)), torch.eye(3, 4).double()
     tally({"000-scaling": scores / 2, "000-attention-row-sums": attention_weights(q, k).sum(-1)})
-    tally({"000-cross-attn-scaled": numbers("000-cross-attn-dots", "K") @ numbers("000-cross-attn-dots", "q") / 2})
+    tally({"000-cross-attn-scaled":
+               numbers("000-cross-attn-dots", "K") @ numbers("000-cross-attn-dots", "q") / 2})
     for name in ("000-mask-3x3", "001-mask-definition", "003-mask-5x5"):
         n = notes.example(name).inputs["n"]
         tally({name: torch.zeros(n, n).masked_fill(~causal_mask(n), -math.inf)})
-    tally({"000-qkv-shapes": sdpa(q, k, k).shape, "000-cross-attn-shapes": sdpa(torch.ones(5, 4).double(), k, k).shape})
+    tally({"000-qkv-shapes": sdpa(q, k, k).shape,
+           "000-cross-attn-shapes": sdpa(torch.ones(5, 4).double(), k, k).shape})
 
 # %% [markdown]
 # Last, the sentences. Each is a claim about what *would* happen, so let it happen. (Three entries of the notes are left
@@ -1411,13 +1472,16 @@ with need("sdpa", "SelfAttention", "score_variance", "softmax_jacobian"):
     thirds, tie, one_hot = (np.linalg.norm(softmax_jacobian(np.array(p))) for p in
                             ([1 / 3, 1 / 3, 1 / 3], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]))
     spread = score_variance(64, 20_000, torch.Generator().manual_seed(0))[0] ** 0.5
-    tally({"000-v-linear": torch.allclose(sdpa(q, k, v + w), sdpa(q, k, v) + sdpa(q, k, w), atol=1e-5),
+    tally({"000-v-linear":
+               torch.allclose(sdpa(q, k, v + w), sdpa(q, k, v) + sdpa(q, k, w), atol=1e-5),
            "003-permutation-invariant": torch.allclose(layer(x[:, order]), layer(x)),
-           "000-softmax-jacobian-formula": np.allclose(softmax_jacobian(softmax_1d(cat_scores)), measured),
+           "000-softmax-jacobian-formula":
+               np.allclose(softmax_jacobian(softmax_1d(cat_scores)), measured),
            "000-softmax-jacobian-largest": bool(thirds >= tie),
            "000-jacobian-vanishes-one-hot": one_hot,
            "000-variance-dk64": round(spread),
-           "000-std8-near-onehot": bool((8 * torch.randn(999, 10)).softmax(-1).amax(-1).mean() > 0.8)})
+           "000-std8-near-onehot":
+               bool((8 * torch.randn(999, 10)).softmax(-1).amax(-1).mean() > 0.8)})
 
 # %%
 row, upper = torch.tensor([1.0, 3.0, 4.0]), torch.ones(5, 5).triu().bool()
@@ -1506,8 +1570,10 @@ tally({"001-minus-1e9-fp16": math.isfinite(torch.tensor(-1e9).half()),
 # ### The phase on one screen
 
 # %%
-show(plots.recap(), "A flow chart: x gives q, memory gives k and v; q and k make scaled scores, a mask hides some, "
-     "softmax shares out the rest, and the weights mix v into the output, with shapes and your functions named.")
+show(plots.recap(),
+     "A flow chart: x gives q, memory gives k and v; q and k make scaled scores, "
+     "a mask hides some, softmax shares out the rest, and the weights mix v into the output, "
+     "with shapes and your functions named.")
 
 # %% [markdown]
 # **What you can now say in an interview:**

@@ -68,7 +68,7 @@ def _verdict(exercise, runs, seed, finished):
         aspects = {name: False if ok else ok for name, ok in aspects.items()}
         runs[-1][4].append(judge.too_slow(BUDGET))
     simplest = not any("values" in finding.spoils for finding in runs[0][4]) and finished
-    failing = [(found[0].stage, index) for index, (*_, found) in enumerate(runs) if found]
+    failing = [(judge.turn(found[0]), index) for index, (*_, found) in enumerate(runs) if found]
     if not failing:
         return report.Report(exercise.name, 1.0, aspects, None, f"✓ {exercise.name}")
     index = min(failing)[1]

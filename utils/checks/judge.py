@@ -46,6 +46,11 @@ def findings(exercise, case, request, got, expected):
     return sorted(found, key=lambda finding: finding.stage)
 
 
+def turn(finding):
+    """When a finding is told: answers in the order of the cases, then gradients, purity, edges."""
+    return max(finding.stage, VALUES)
+
+
 def alike(exercise, case, request, got, wrong, expected):
     """Did the learner's object do what this mistake does: same answers, same side effects?
 

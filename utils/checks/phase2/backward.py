@@ -118,6 +118,19 @@ def values_from(table):
     return wrong
 
 
+def averaged_rows(grad_out, q, k, v, attn_mask=None):
+    """Empty rows see everything, but hidden scores pass no gradient: what a fill of -1e9 does."""
+    if attn_mask is None:
+        return oracle.sdpa_backward(grad_out, q, k, v)
+    empty = np.broadcast_to(~attn_mask.any(-1, keepdims=True), grad_out.shape[:-1] + (1,))
+    dq, dk, dv = oracle.sdpa_backward(grad_out, q, k, v, attn_mask)
+    return (
+        dq,
+        dk,
+        dv + (np.broadcast_to(empty / k.shape[-2], grad_out.shape[:-1] + (k.shape[-2],))).swapaxes(-1, -2) @ grad_out,
+    )
+
+
 def nan_rows(grad_out, q, k, v, attn_mask=None):
     scores = q @ k.swapaxes(-1, -2) / root(q)
     if attn_mask is not None:
@@ -179,6 +192,7 @@ register(
             grad_out, q, k, v, None if attn_mask is None else ~attn_mask
         ),
         "a fully masked row must give zeros": nan_rows,
+        "a row with nothing to see became an average": averaged_rows,
     },
     **BY_HAND,
 )

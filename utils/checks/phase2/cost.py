@@ -4,7 +4,7 @@ import torch
 
 from utils import oracle
 from utils.checks.draw import given, mask, normal
-from utils.checks.exercise import Replays, case, refusal, register
+from utils.checks.exercise import Replays, Spotted, case, refusal, register
 from utils.checks.phase2 import PHASE
 from utils.checks.phase2.dot_product import FAR_BELOW
 
@@ -131,6 +131,18 @@ def without_rescaling(shrink_total, shrink_out):
     return wrong
 
 
+def with_minus_infinity(q, k, v, block_size, attn_mask=None):
+    """Right, but that the maximum starts at -inf: a first block that is hidden whole gives NaN."""
+    top, total, out = q.new_full((*q.shape[:-1], 1), float("-inf")), 0.0, 0.0
+    for keys, values, visible in by_blocks(k, v, attn_mask, block_size, q):
+        scores = q @ keys.mT / q.shape[-1] ** 0.5
+        scores = scores if visible is None else scores.masked_fill(~visible, float("-inf"))
+        raised = torch.maximum(top, scores.amax(-1, keepdim=True))
+        terms, shrink = (scores - raised).exp(), (top - raised).exp()
+        total, out, top = total * shrink + terms.sum(-1, keepdim=True), out * shrink + terms @ values, raised
+    return out / total
+
+
 Q, K, V = (2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6)
 ALL = dict(q=Q, k=K, v=V)
 # watched for a table of 11 × 19, which no other tensor resembles, not even with a column more
@@ -187,6 +199,9 @@ register(
     mistakes={
         "rescale the accumulator": Replays(
             without_rescaling(False, False), without_rescaling(True, False), without_rescaling(False, True)
+        ),
+        "−∞ − −∞ is NaN: a block may hide every key": Spotted(
+            lambda got, request: bool(got["calls"][0]["value"].isnan().any()), with_minus_infinity
         ),
         "each block was normalised by itself": mean_of_blocks,
         "that is plain attention": lambda q, k, v, block_size, attn_mask=None: _plain(q, k, v, block_size, attn_mask),

@@ -113,7 +113,10 @@ register(
         "queries and keys share a matrix": wrong_self(
             mix=lambda self, x, q, k, v, visible: oracle.sdpa(q, q, v, visible)
         ),
-        "values were not projected": wrong_self(mix=lambda self, x, q, k, v, visible: oracle.sdpa(q, k, x, visible)),
+        "values were not projected": Replays(
+            wrong_self(mix=lambda self, x, q, k, v, visible: oracle.sdpa(q, k, x, visible)),
+            wrong_self(mix=lambda self, x, q, k, v, visible: oracle.sdpa(q, k, x[..., : q.shape[-1]], visible)),
+        ),
         "keys were used as values": wrong_self(mix=lambda self, x, q, k, v, visible: oracle.sdpa(q, k, k, visible)),
         "the queries have no influence": wrong_self(
             mix=lambda self, x, q, k, v, visible: oracle.sdpa(torch.zeros_like(q), k, v, visible)

@@ -44,6 +44,18 @@ def wrong(**methods):
     return type("WrongMaskedSelfAttention", (_Repair,), methods)
 
 
+class _HeadAxis(_Repair):
+    """The mask of a multi-head layer: scores (batch, q, k) meet (batch, 1, q, k), and everything broadcasts."""
+
+    def visible(self, x, pad_mask):
+        causal = oracle.causal_mask(x.shape[-2])
+        return causal if pad_mask is None else causal & pad_mask[:, None, None, :]
+
+    def weights(self, q, k, visible):
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        return oracle.masked_softmax(scores + torch.zeros(visible.shape), visible)
+
+
 class _WholeMask(_Repair):
     """The mask as large as max_len, whatever the length of the sentence."""
 
@@ -217,6 +229,10 @@ register(
         ),
         "mask must be cut to the length": Spotted(mask_too_large, _WholeMask),
         "padding is ignored": wrong(visible=lambda self, x, pad_mask: oracle.causal_mask(x.shape[-2])),
+        "no heads here: pad_mask needs one axis more, (batch, 1, seq_len)": Spotted(
+            lambda got, request: got["calls"][0]["value"].dim() == 4,
+            _HeadAxis,
+        ),
         "not causal: later tokens are seen": wrong(
             visible=lambda self, x, pad_mask: (
                 None if pad_mask is None else pad_mask[:, None, :].expand(-1, x.shape[-2], -1)

@@ -4,7 +4,7 @@ import torch
 
 from utils import oracle
 from utils.checks.draw import given, mask, normal
-from utils.checks.exercise import Spotted, case, refusal, register
+from utils.checks.exercise import Replays, Spotted, case, refusal, register
 from utils.checks.phase2 import PHASE
 
 
@@ -91,6 +91,17 @@ def added(scores, attn_mask=None, dim=-1):
     return torch.where(weights.isnan(), 0.0, weights)
 
 
+def without_maximum(guarded):
+    """exp of the scores as they are; a sum of 0 or infinity gives NaN, or 0 where the division is guarded."""
+
+    def wrong(scores, attn_mask=None, dim=-1):
+        exps = scores.exp() if attn_mask is None else scores.exp() * attn_mask
+        total = exps.sum(dim, keepdim=True)
+        return exps / total.masked_fill(total == 0, 1.0) if guarded else exps / total
+
+    return wrong
+
+
 def overwriting(scores, attn_mask=None, dim=-1):
     weights = oracle.masked_softmax(scores.clone(), attn_mask, dim)
     if attn_mask is not None:
@@ -161,6 +172,7 @@ register(
         ),
         "dim was ignored": lambda scores, attn_mask=None, dim=-1: oracle.masked_softmax(scores, attn_mask),
         "hidden keys still get weight": Spotted(still_weighted, filled(-10.0)),
+        "overflow: subtract the maximum first": Replays(without_maximum(False), without_maximum(True)),
         "a fully masked row must be zeros": filled(float("-inf")),
         "a row with nothing to see became an average": filled("min"),
         "zeros forward, but NaN backward": added,
