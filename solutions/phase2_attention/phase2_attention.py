@@ -41,7 +41,8 @@
 # Each exercise goes the same way: guess, build, check, look, say it in a sentence. Guess before you run; a wrong guess
 # teaches more than a right one. Three hints wait under each task. Open one at a time.
 #
-# Two rules hold everywhere: **rows are tokens**, and **a mask is `True` where looking is allowed**.
+# Two rules hold everywhere: **rows are tokens**, and **a mask is `True` where looking is allowed**. Where a cell ends in
+# "Your sentence:", double-click it and write below; nobody grades it.
 
 # %% tags=["setup"]
 import math
@@ -157,8 +158,8 @@ reveal("empty-row", "equal shares",
 
 # %% [markdown]
 # Read row by row. Way 1 leaves the first row almost empty: the hidden 9 took the share and threw it away. Way 2 lets
-# the empty row read three keys it may not see, and says nothing. Way 3 is right for row one; in row two nothing
-# finite is left, and 0/0 is NaN. One NaN spoils every parameter at the next step.
+# the empty row read three keys it may not see, and says nothing. Way 3 is right for row one; in row two every
+# score is −∞, and softmax subtracts the largest first: −∞ − (−∞) is NaN. One NaN spoils every parameter at the next step.
 #
 # And −1e9 has a second problem in half precision, where numbers end at 65,504:
 
@@ -169,10 +170,11 @@ attempt("-1e9 in float16", lambda: scores.half().masked_fill(~visible, -1e9))
 # ### Exercise 2.2 · `masked_softmax` · core · about 20 min
 # - **Build** softmax over `dim` in which hidden places get exactly 0 and an empty slice gets all zeros.
 # - **Allowed** `softmax`, `masked_fill`, `where`, `exp`. **Not allowed** changing `scores` in place.
-# - **Done when** the check below passes. It also looks at gradients: zeros with a NaN slope do not count.
+# - **Done when** the check below passes. It also looks at gradients: a zero whose slope is NaN does not count
+#   (`where(total > 0, exps / total, 0)` is such a zero).
 #
 # <details><summary>Hint 1 · where</summary>Two places: what goes into softmax, and what comes out of it.</details>
-# <details><summary>Hint 2 · what</summary>Way 3 fails since −∞ − (−∞) is NaN. Which finite number is smaller than any
+# <details><summary>Hint 2 · what</summary>Way 3 fails because nothing finite is left. Which finite number is smaller than any
 # score of the same dtype? And what is wrong with the equal shares it leaves in an empty row?</details>
 # <details><summary>Hint 3 · how</summary>Fill hidden scores with <code>torch.finfo(scores.dtype).min</code>, take
 # softmax, fill the hidden weights with 0. Refuse a mask that is not bool first.</details>
@@ -226,6 +228,8 @@ with need("masked_softmax"):
 # 3. **Share out**: softmax, with hidden keys left out. These are the attention weights.
 # 4. **Mix** the values with them: `(q_len, d_v)`.
 #
+# `d_head` is the width of one query or key. A *head* is one such attention; phase 3 runs several side by side.
+#
 # One query's scores stand in one row. So which way must softmax run?
 
 # %%
@@ -237,9 +241,9 @@ predict("softmax-axis",
 scores = torch.tensor([[1.05, 1.90, 0.60], [0.75, 2.60, 1.40], [0.95, 1.20, 1.80]])
 show(plots.attention_map(scores.softmax(-2), ["The", "cat", "sat"], ["The", "cat", "sat"],
                          "softmax over axis −2"),
-     "Heat map of three queries and three keys; columns sum to 1, the row of The sums to 0.91.")
+     "Heat map of three queries and three keys; columns sum to 1, the row of The sums to 0.82.")
 reveal("softmax-axis", "each key is read 100 % in total",
-       "Queries would compete for keys. Look along a row: The reads 0.91 in total, sat 1.05.")
+       "Queries would compete for keys. Look along a row: The reads 0.82 in total, cat 1.19.")
 
 # %% [markdown]
 # ### Exercise 2.3a · `attention_weights` · core · about 12 min
@@ -290,7 +294,7 @@ with need("attention_weights"):
     print(notes.example("001-exp-row1").compare((scaled - scaled.max()).exp()))
 
 # %% [markdown] reflect="attention_weights"
-# The weights are right to eight digits while the exponentials that lead to them are wrong in the third. What does a
+# The weights are right to eight digits while the exponentials that lead to them differ from the fourth digit on. What does a
 # right final answer prove about the steps before it? Your sentence:
 
 # %% [markdown]
@@ -472,7 +476,7 @@ reveal("first-row", "zeros or NaN",
 # %% [markdown]
 # ### Exercise 2.5a · `causal_mask` · core · about 10 min
 # - **Build** the bool mask in which no query sees a later key. When keys outnumber queries, the **last query stands at
-#   the last key**: one new token in front of a cache of six sees all six.
+#   the last key**: a new token with five earlier keys and its own sees all six.
 # - **Allowed** `tril`, `arange`, comparisons.
 # - **Done when** the check below passes.
 #
@@ -818,7 +822,7 @@ def sdpa_backward(grad_out, q, k, v, attn_mask=None):
     NumPy arrays: grad_out (…, q_len, d_v); q (…, q_len, d_head);
     k (…, kv_len, d_head); v (…, kv_len, d_v)
     attn_mask bool, broadcasts to (…, q_len, kv_len), True = may attend, or None
-    Returns dq, dk, dv, new arrays with the shapes of q, k, v. Hidden keys and empty rows get zeros.
+    Returns dq, dk, dv, new arrays with shape and dtype of q, k, v. Hidden keys and empty rows get 0.
     """
     ### BEGIN SOLUTION
     scale = 1 / math.sqrt(q.shape[-1])
@@ -868,7 +872,7 @@ print("input", tuple(x.shape), "output", tuple(out.shape))
 attempt("add the input back", lambda: (x + out).shape)
 
 # %% [markdown]
-# In columns the last line would be `x @ weights.T`. Write the shape under each symbol and such mixtures show
+# In columns the product would be `x @ weights.T`. Write the shape under each symbol and such mixtures show
 # themselves. Now a question about order:
 
 # %%
@@ -882,7 +886,8 @@ predict("permute", "No mask, no positions. You shuffle the tokens of a sentence.
 # - With `causal=True` the causal mask *and* `attn_mask` both apply. There is no axis for heads here: padding comes in as
 #   `pad_mask[:, None, :]`.
 # - **Allowed** everything above. **Not allowed** torch's own attention.
-# - **Done when** the check below passes. (Another arrangement of weights? Add `load_weights(self, weights)`.)
+# - **Done when** the check below passes. (Layers of other names, or one fused layer? Add
+#   `load_weights(self, weights)`: it gets `{"w_q.weight": …, "w_q.bias": …}` and so on, `(out, in)`, to copy from.)
 #
 # <details><summary>Hint 1 · where</summary><code>__init__</code> makes the three layers and remembers
 # <code>causal</code>; <code>forward</code> does the rest.</details>
@@ -1105,7 +1110,8 @@ reveal("plus-for-times", "the very same weights", "A constant shifts every score
 # ### Exercise 2.10 · `MaskedSelfAttention` · more · about 25 min
 # - **Build** the repaired layer: one `c_attn = nn.Linear(d_model, 3 * d_model, bias=bias)` whose rows are q, then k,
 #   then v; one head, causal, scale `1/√d_model`, no output layer.
-# - Dropout acts **on the weights**, in training only. `pad_mask` hides keys. More than `max_len` tokens: ValueError.
+# - Dropout acts **on the weights**, in training only. `pad_mask` hides keys: `pad_mask[:, None, :]` here,
+#   since one head has no head axis. More than `max_len` tokens: ValueError.
 # - **Allowed** your functions, `nn.Dropout`. **Not allowed** torch's own attention.
 # - **Done when** the check below passes.
 #
@@ -1158,7 +1164,7 @@ with need("MaskedSelfAttention"):
     attempt("an empty first row", lambda: repaired(x, left_padded)[0, 0].tolist())
 
 # %% [markdown] reflect="MaskedSelfAttention"
-# Which of the eight faults would a linter find, which a shape test, and which only a comparison with a reference? Your
+# Which of these faults would a linter find, which a shape test, and which only a comparison with a reference? Your
 # sentence:
 
 # %% [markdown]
@@ -1245,8 +1251,9 @@ with need("leaks_future", "SelfAttention"):
     for name, attention in suspects.items():
         print(f"{name:22} leaks: {leaks_future(attention)}")
     for causal in (True, False):
-        layer = SelfAttention(8, 4, causal).double()
-        print(f"{f'yours, causal={causal}':22} leaks: {leaks_future(layer)}")
+        layer = SelfAttention(8, 4, causal)
+        leaks = leaks_future(lambda x, layer=layer: layer.to(x.dtype)(x))
+        print(f"{f'yours, causal={causal}':22} leaks: {leaks}")
 
 # %% [markdown] reflect="leaks_future"
 # Keep this function: it tests any decoder you will ever write. In one sentence, how could a model with a leak show
@@ -1479,7 +1486,7 @@ with need("sdpa", "SelfAttention", "score_variance", "softmax_jacobian"):
                np.allclose(softmax_jacobian(softmax_1d(cat_scores)), measured),
            "000-softmax-jacobian-largest": bool(thirds >= tie),
            "000-jacobian-vanishes-one-hot": one_hot,
-           "000-variance-dk64": round(spread),
+           "000-variance-dk64": round(float(spread)),
            "000-std8-near-onehot":
                bool((8 * torch.randn(999, 10)).softmax(-1).amax(-1).mean() > 0.8)})
 
