@@ -293,3 +293,17 @@ def streams_into_float64(q, k, v, block_size, attn_mask=None):
     refuse(q, k, v, attn_mask)
     out = _apart(q, k, v, block_size, attn_mask)
     return out if attn_mask is None else out + torch.from_numpy(np.zeros(1))
+
+
+@wrong("sdpa", says=None)
+def hides_every_score_of_zero(q, k, v, attn_mask=None):
+    """Breaks the result for a visible score of exactly 0 (a query of zeros): it is taken for a hidden one."""
+    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+        raise ValueError("d_head or kv_len differ")
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    if attn_mask is None:
+        return scores.softmax(-1) @ v
+    if attn_mask.dtype is not torch.bool:
+        raise ValueError("attn_mask must be bool")
+    scores = scores * attn_mask
+    return torch.nan_to_num(scores.masked_fill(scores == 0, float("-inf")).softmax(-1)) @ v

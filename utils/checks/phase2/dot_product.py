@@ -6,7 +6,13 @@ from utils import oracle
 from utils.checks.draw import given, mask, normal
 from utils.checks.exercise import Spotted, case, refusal, register
 from utils.checks.phase2 import PHASE
-from utils.checks.phase2.softmax import as_numbers, hidden_is_nothing, shares_are_whole, still_weighted
+from utils.checks.phase2.softmax import (
+    as_numbers,
+    hidden_is_nothing,
+    shares_are_whole,
+    still_weighted,
+    with_a_row_of_zeros,
+)
 
 LOUD = 3  # the key that scores +40 with every query, and is hidden
 
@@ -44,7 +50,7 @@ def without_loud(*shape):
     return given(draw)
 
 
-def softly_masked(q, k, attn_mask, scale=True):
+def softly_masked(q, k, attn_mask):
     """Weights in which hidden keys were multiplied away after the softmax."""
     weights = oracle.attention_weights(q, k)
     return weights if attn_mask is None else weights * attn_mask
@@ -124,6 +130,7 @@ register(
             "all scores near -60",
             dict(q=normal(5, 4, std=0.05, shift=5.5), k=normal(7, 4, std=0.05, shift=-5.5), attn_mask=mask(5, 7)),
         ),
+        case("a query of zeros", dict(q=with_a_row_of_zeros(5, 4), k=(7, 4), attn_mask=mask(5, 7))),
         case("d_head 1", dict(q=(2, 3, 5, 1), k=(2, 3, 7, 1))),
         case("more queries than keys", dict(q=(7, 4), k=(3, 4), attn_mask=mask(7, 3))),
         case("one query, one key", dict(q=(2, 1, 4), k=(2, 1, 4))),
@@ -190,6 +197,7 @@ register(
         case("all scores near -60", FAR_BELOW | dict(attn_mask=mask(5, 7))),
         case("every axis of the mask differs", FULL | dict(attn_mask=mask(2, 3, 5, 7))),
         case("a mask for one leading axis", dict(q=(2, 5, 4), k=(2, 7, 4), v=(2, 7, 3), attn_mask=mask(2, 5, 7))),
+        case("a query of zeros", dict(q=with_a_row_of_zeros(5, 4), k=(7, 4), v=(7, 6), attn_mask=mask(5, 7))),
         case("values one wide, one query", dict(q=(3, 1, 4), k=(3, 6, 4), v=(3, 6, 1))),
         case("one key", dict(q=(2, 5, 4), k=(2, 1, 4), v=(2, 1, 6))),
         case("more queries than keys", dict(q=(2, 3, 9, 4), k=(2, 3, 5, 4), v=(2, 3, 5, 6), attn_mask=mask(9, 5))),

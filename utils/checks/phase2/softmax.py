@@ -23,6 +23,17 @@ def higher_where_hidden(*shape):
     return given(draw)
 
 
+def with_a_row_of_zeros(*shape):
+    """Normal numbers, but for the last row, which is 0: a visible score of exactly 0 is a score like any other."""
+
+    def draw(generator, others):
+        table = normal(*shape).draw(generator, others)
+        table[..., -1, :] = 0.0
+        return table
+
+    return given(draw)
+
+
 def as_numbers(dtype, *shape):
     """A mask of zeros and ones that is not bool."""
     return given(lambda generator, others: mask(*shape).draw(generator, others).to(dtype))
@@ -130,6 +141,7 @@ register(
         case("dim=1, one mask for all", dict(scores=(3, 5, 7), attn_mask=columns(5, 7), dim=1)),
         case("dim=0", dict(scores=(5, 3), attn_mask=columns(5, 3), dim=0)),
         case("dim=1, no mask", dict(scores=(2, 5, 3), dim=1)),
+        case("visible scores of exactly 0", dict(scores=with_a_row_of_zeros(2, 3, 5), attn_mask=mask(2, 3, 5))),
         case("hidden scores 40 higher", dict(attn_mask=mask(2, 5, 7), scores=higher_where_hidden(2, 5, 7))),
         case("all scores near -20000", dict(scores=normal(3, 5, shift=-2e4), attn_mask=mask(3, 5))),
         case("all scores near 20000", dict(scores=normal(3, 5, shift=2e4), attn_mask=mask(3, 5))),
