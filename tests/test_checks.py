@@ -175,7 +175,7 @@ def test_an_endless_loop_ends(swallow, monkeypatch):
 
 def test_a_slow_function_is_not_waited_for_case_by_case(monkeypatch):
     """Does a check end when all cases together take too long, and say so?"""
-    monkeypatch.setattr("utils.checks.core.BUDGET", 0.05)
+    monkeypatch.setattr("utils.checks.verdict.BUDGET", 0.05)
 
     def slow(q_len, kv_len=None):
         time.sleep(0.03)

@@ -52,16 +52,13 @@ def observe(obj, request):
     `problem` (why there are no calls, or None), `parameters` (count), `printed`, `disturbed`, `caught`, `shapes`.
     It went through `codec`, so that live and sandboxed runs are judged alike. Never raises for what `obj` does.
     """
-    asked = Request(**codec.decode(codec.encode(vars(request))))
-    seen = {
-        "calls": [],
-        "problem": None,
-        "parameters": None,
-        "printed": "",
-        "disturbed": [],
-        "caught": None,
-        "shapes": [],
-    }
+    return codec.decode(answer(obj, codec.encode(vars(request))))
+
+
+def answer(obj, message):
+    """`observe` as it crosses a process boundary: an encoded request in, an encoded observation out."""
+    asked = Request(**codec.decode(message))
+    seen = nothing_seen()
     shapes = set() if asked.watch else None
     with (
         limits.captured(seen),
@@ -76,10 +73,23 @@ def observe(obj, request):
     seen["caught"] = rules.caught
     seen["shapes"] = sorted(shapes or ())
     try:
-        return codec.decode(codec.encode(seen))
+        return codec.encode(seen)
     except codec.CodecError as error:
         seen.update(calls=[], problem={"kind": "too much", "message": f"the answer cannot be read: {error}"})
-        return codec.decode(codec.encode(seen))
+        return codec.encode(seen)
+
+
+def nothing_seen(problem=None):
+    """An observation in which nothing was called."""
+    return {
+        "calls": [],
+        "problem": problem,
+        "parameters": None,
+        "printed": "",
+        "disturbed": [],
+        "caught": None,
+        "shapes": [],
+    }
 
 
 # what learner code may raise; KeyboardInterrupt is the learner's own wish to stop
