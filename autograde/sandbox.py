@@ -5,35 +5,20 @@
             session.run("def sdpa(q, k, v): …")      # outputs, all of them claims
             session.observe("sdpa", request)          # an observation, to be judged out here
 
-Nothing of the course is visible inside but what `STAGED` lists; no network, no home, no environment.
+Nothing of the course is visible inside but what `walls.STAGED` lists; no network, no home, no environment.
 """
 
-import os
 import shutil
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from autograde import inside
-from autograde.course import ROOT
+from autograde import inside, walls
 from utils.observe import codec
-
-# what a notebook may import of the course; checks and oracle stay outside
-STAGED = ("__init__.py", "lesson.py", "notes.py", "notes.json", "notes_table.py", "plots.py", "widgets.py", "observe")
-
-NO_CHECKS = '''"""Checks are made outside: in here `check` does nothing."""
-
-EXERCISES = {}
-
-
-def check(obj, points=1):
-    return None
-'''
 
 
 class SandboxError(Exception):
@@ -72,11 +57,10 @@ class Sandbox:
         if shutil.which("bwrap") is None:
             raise SandboxError("bubblewrap is not installed: sudo apt install bubblewrap")
         self._stage = Path(tempfile.mkdtemp(prefix="stage-"))
-        _fill(self._stage)
+        walls.fill(self._stage)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # the parent of bwrap has no environment either: pid 1 inside would show it
         self._process = subprocess.Popen(
-            ["/usr/bin/env", "-i", shutil.which("bwrap"), *_walls(self._stage, theirs.fileno())],
+            walls.command(self._stage, theirs.fileno()),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -177,65 +161,3 @@ def _outputs(reply):
         except Exception:  # a forged reply may hold anything
             continue
     return kept
-
-
-def _fill(stage):
-    """Copy what may be seen inside."""
-    stage.chmod(0o755)
-    (stage / "utils" / "checks").mkdir(parents=True)
-    for name in STAGED:
-        source = ROOT / "utils" / name
-        copy = shutil.copytree if source.is_dir() else shutil.copy
-        copy(source, stage / "utils" / name)
-    (stage / "utils" / "checks" / "__init__.py").write_text(NO_CHECKS, "utf-8")
-    shutil.copy(inside.__file__, stage / "inside.py")
-
-
-def _walls(stage, control):
-    """bwrap's arguments: a read-only system, the Python of this process, the stage, nothing else."""
-    # root needs no user namespace of bwrap's: inside.py becomes nobody, since no limit on processes holds for root
-    own = ["pid", "net", "ipc", "uts", "cgroup-try"] if os.getuid() == 0 else ["all"]
-    arguments = [f"--unshare-{name}" for name in own]
-    arguments += ["--die-with-parent", "--new-session", "--hostname", "sandbox"]
-    for path in ("/usr", "/etc/ld.so.cache", "/etc/alternatives"):
-        arguments += ["--ro-bind-try", path, path]
-    for path in ("/bin", "/sbin", "/lib", "/lib32", "/lib64"):
-        if os.path.islink(path):
-            arguments += ["--symlink", os.readlink(path), path]
-        elif os.path.isdir(path):
-            arguments += ["--ro-bind", path, path]
-    arguments += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--perms", "1777", "--tmpfs", inside.HOME]
-    for path in sorted({sys.prefix, sys.base_prefix}):
-        if not path.startswith("/usr"):
-            for parent in list(reversed(Path(path).parents))[1:]:  # made here, and open to nobody, too
-                arguments += ["--perms", "0755", "--dir", str(parent)]
-            arguments += ["--ro-bind", path, path]
-    arguments += [
-        "--ro-bind",
-        str(stage),
-        "/course",
-        "--chdir",
-        inside.HOME,
-        "--remount-ro",
-        "/tmp",
-        "--remount-ro",
-        "/",
-    ]
-    for name, value in _variables().items():
-        arguments += ["--setenv", name, value]
-    return [*arguments, sys.executable, "/course/inside.py", str(control)]
-
-
-def _variables():
-    """The whole environment inside."""
-    return {
-        "PATH": f"{sys.prefix}/bin:/usr/bin:/bin",
-        "PYTHONPATH": "/course",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "MPLCONFIGDIR": inside.HOME,
-        "MPLBACKEND": "Agg",
-        "OMP_NUM_THREADS": "1",
-        "HOME": inside.HOME,
-        "USER": "learner",
-        "LANG": "C.UTF-8",
-    }
