@@ -6,18 +6,23 @@ Started by `autograde.sandbox` as a plain script; imports nothing of the course 
 """
 
 import ctypes
+import gc
 import os
 import resource
+import select
 import signal
 import socket
 import struct
 import sys
+import time
 
-from utils.observe import Request, codec, observe
+from utils.observe import Request, answer, codec, observe
+from utils.observe.limits import TookTooLong, time_limit
 
 NOBODY = 65534
 HOME = "/learner"  # the one place a child can write to
 LIMITS = struct.Struct("<5Q")  # memory, processes, file size, open files, CPU seconds
+PATIENCE = 0.2  # seconds that a child has to end by itself
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _NEW = {
@@ -52,9 +57,17 @@ def main(descriptor):
             _first_child(socket.socket(fileno=fds[0]), LIMITS.unpack(order))
         os.close(fds[0])
         control.recv(1)  # "that is enough": whatever still runs is ended
-        os.kill(pid, signal.SIGKILL)
+        _end(pid)
         _, _, used = os.wait4(pid, 0)
         control.send(struct.pack("<d", used.ru_utime + used.ru_stime))
+
+
+def _end(pid):
+    """Kill a child and all that it started, unless it ends by itself at once: only then is its CPU time known."""
+    ended = os.pidfd_open(pid)
+    if not select.select([ended], [], [], PATIENCE)[0]:
+        os.kill(pid, signal.SIGKILL)
+    os.close(ended)
 
 
 def warm_up():
@@ -70,6 +83,10 @@ def warm_up():
     x = torch.ones(2, 2, dtype=torch.float64, requires_grad=True)
     torch.autograd.grad((x @ x).softmax(-1).sum(), x)
     observe(lambda x: x * 2, Request("function", "", [{"args": {"x": torch.ones(2)}, "options": {}}]))
+    if len(os.listdir("/proc/self/task")) > 1:
+        raise RuntimeError("a second thread is running: what is forked from here could hang")
+    gc.collect()
+    gc.freeze()  # a child that collects garbage need not copy what it shares with this process
 
 
 # ---- the walls -----------------------------------------------------------------------------------
@@ -97,6 +114,9 @@ def _first_child(line, limits):
 
 
 def _wall_off(limits):
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):  # the warm process's own: nobody reads them
+        os.dup2(nowhere, stream)
     memory, processes, file_size, files, cpu = limits
     _must(_libc.mount(None, b"/", None, _MS_PRIVATE_ALL, None), "private mounts")
     for place, size in (
@@ -135,32 +155,32 @@ def serve(line):
     """Run cells and observe objects as asked, until the line closes. From here on, nothing is to be trusted."""
     shell = _shell()
     while True:
-        asked = receive(line)
-        if asked is None:
+        body = receive_bytes(line)
+        if body is None:
             os._exit(0)
-        if asked["do"] == "run":
-            send(line, _run(shell, asked["source"]))
-        else:
-            _in_a_fork(
-                line,
-                lambda asked=asked: observe(shell.user_ns.get(asked["name"], Missing), Request(**asked["request"])),
-            )
+        asked = codec.decode(body) if body else {}
+        if asked.get("do") == "run":
+            send(line, _run(shell, asked["source"], asked["seconds"]))
+        elif asked.get("do") == "observe":
+            _observe_in_a_fork(line, shell.user_ns.get(asked["name"], Missing))
+        # anything else was meant for a fork that died before it came
 
 
 class Missing:
     """Stands for a name that the notebook never defined."""
 
 
-def _in_a_fork(line, work):
-    """Let a fork answer, so that what one observation breaks or learns stays there."""
+def _observe_in_a_fork(line, obj):
+    """Let a fork answer requests until it gets an empty one, so that what it breaks or learns stays there."""
     pid = os.fork()
     if pid == 0:
         try:
-            send(line, {"seen": work()})
+            while message := receive_bytes(line):
+                send_bytes(line, answer(obj, message))
         finally:
             os._exit(0)
     os.waitpid(pid, 0)
-    send(line, {"end": True})
+    send_bytes(line, b"")
 
 
 def _shell():
@@ -173,14 +193,19 @@ def _shell():
     return shell
 
 
-def _run(shell, source):
+def _run(shell, source, seconds):
     """One cell's outputs, as nbformat has them: stream, display_data, execute_result, error."""
     from IPython.utils.capture import capture_output
 
     outputs, values = [], []
     shell.display_trap.hook = values.append  # the cell's last value
     with capture_output() as page:
-        result = shell.run_cell(source, store_history=False)
+        try:
+            with time_limit(seconds):
+                result = shell.run_cell(source, store_history=False)
+            error = result.error_before_exec or result.error_in_exec
+        except TookTooLong as late:
+            error = late
     for name, text in (("stdout", page.stdout), ("stderr", page.stderr)):
         if text:
             outputs.append({"output_type": "stream", "name": name, "text": text[:MAX_TEXT]})
@@ -190,18 +215,22 @@ def _run(shell, source):
         if value is not None:
             data = _small(shell.display_formatter.format(value)[0])
             outputs.append({"output_type": "execute_result", "data": data, "metadata": {}, "execution_count": None})
-    error = result.error_before_exec or result.error_in_exec
     if error is not None:
-        lines = getattr(error, "_render_traceback_", lambda: [f"{type(error).__name__}: {error}"])()
-        outputs.append(
-            {
-                "output_type": "error",
-                "ename": type(error).__name__,
-                "evalue": str(error)[:MAX_TEXT],
-                "traceback": [str(text)[:MAX_TEXT] for text in lines][:50],
-            }
-        )
+        outputs.append(_error_output(error, seconds))
     return {"outputs": outputs}
+
+
+def _error_output(error, seconds):
+    if isinstance(error, TookTooLong):
+        lines = [f"This cell was stopped after {seconds:g} s."]
+    else:
+        lines = getattr(error, "_render_traceback_", lambda: [f"{type(error).__name__}: {error}"])()
+    return {
+        "output_type": "error",
+        "ename": type(error).__name__,
+        "evalue": str(error)[:MAX_TEXT],
+        "traceback": [str(text)[:MAX_TEXT] for text in lines][:50],
+    }
 
 
 MAX_TEXT = 100_000  # characters of text, MAX_SHOWN of a picture, kept of each output
@@ -216,26 +245,34 @@ def _small(data):
 
 
 def send(line, value):
-    """One message: its length, then the codec's bytes."""
-    message = codec.encode(value)
-    line.sendall(len(message).to_bytes(8, "little") + message)
+    """One message in the codec's language."""
+    send_bytes(line, codec.encode(value))
 
 
-def receive(line):
-    """The next message, or None when the line is closed. Raises codec.CodecError for what is none."""
-    head = _exactly(line, 8)
+def send_bytes(line, body):
+    """One message as it is: its length, then its bytes."""
+    line.sendall(len(body).to_bytes(8, "little") + body)
+
+
+def receive_bytes(line, until=None):
+    """The next message's bytes, or None when the line is closed. `until`: a time.monotonic() that ends the waiting.
+
+    Raises TimeoutError, and codec.CodecError for a message that is too long to be one.
+    """
+    head = _exactly(line, 8, until)
     if head is None:
         return None
     length = int.from_bytes(head, "little")
     if length > codec.MAX_BYTES:
         raise codec.CodecError(f"a message of {length} bytes is over the limit")
-    body = _exactly(line, length)
-    return None if body is None else codec.decode(body)
+    return _exactly(line, length, until)
 
 
-def _exactly(line, count):
+def _exactly(line, count, until):
     parts = []
     while count:
+        if until is not None:
+            line.settimeout(max(0.001, until - time.monotonic()))
         part = line.recv(min(count, 1 << 20))
         if not part:
             return None

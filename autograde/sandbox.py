@@ -1,9 +1,9 @@
-"""The trusted side of the sandbox: start the warm process behind bubblewrap, talk to one child per submission.
+"""The trusted side of the sandbox: start the warm process behind its walls, talk to one child per submission.
 
     with Sandbox() as sandbox:
         with sandbox.session() as session:
             session.run("def sdpa(q, k, v): …")      # outputs, all of them claims
-            session.observe("sdpa", request)          # an observation, to be judged out here
+            session.observe("sdpa", requests)         # observations, to be judged out here
 
 Nothing of the course is visible inside but what `walls.STAGED` lists; no network, no home, no environment.
 """
@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from autograde import inside, walls
+from autograde import claims, inside, walls
 from utils.observe import codec
 
 
@@ -31,6 +31,10 @@ class Ended(Exception):
     def __init__(self, reason):
         super().__init__(reason)
         self.reason = reason
+
+
+START = 120  # seconds that the warm process may take to import everything
+GRACE = 5.0  # seconds on top of a limit, before a child that does not keep it is given up
 
 
 @dataclass(frozen=True)
@@ -47,117 +51,140 @@ class Limits:
 
 
 class Sandbox:
-    """One warm process. Not to be shared between threads."""
+    """One warm process for the submissions of one phase, one after the other; started anew should it have died."""
 
-    def __init__(self, limits=None):
-        self.limits = limits or Limits()
-        self._stage = None
+    def __init__(self, phase=None, limits=None, tier="full"):
+        self.phase, self.limits, self.tier = phase, limits or Limits(), tier
+        self._stage = self._process = self._control = None
 
     def __enter__(self):
-        if shutil.which("bwrap") is None:
-            raise SandboxError("bubblewrap is not installed: sudo apt install bubblewrap")
         self._stage = Path(tempfile.mkdtemp(prefix="stage-"))
-        walls.fill(self._stage)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._process = subprocess.Popen(
-            walls.command(self._stage, theirs.fileno()),
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        theirs.close()
-        self._control = ours
-        self._control.settimeout(120)
-        if self._receive_order() != b"ready":
-            self._process.kill()
-            reason = self._process.stderr.read().decode(errors="replace").strip()[-400:]
-            self.__exit__(None, None, None)
-            raise SandboxError(f"the sandbox did not start: {reason or 'no reason given'}")
+        walls.fill(self._stage, self.phase)
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error):
-        self._control.close()
-        self._process.kill()
-        self._process.wait()
-        self._process.stderr.close()
+        self._stop()
         shutil.rmtree(self._stage, ignore_errors=True)
-
-    def _receive_order(self):
-        try:
-            return self._control.recv(64)
-        except OSError:
-            return b""
 
     def session(self):
         """A fresh child for one submission, as a context manager."""
         return Session(self)
 
+    def order(self, limits, line):
+        """Have a child forked that talks over `line`, which is closed here."""
+        with line:
+            if self._process.poll() is not None:
+                self._stop()
+                self._start()
+            socket.send_fds(self._control, [limits], [line.fileno()])
+
+    def finish(self):
+        """End the child. Returns the CPU seconds it is known to have used."""
+        try:
+            self._control.send(b".")
+            return struct.unpack("<d", self._control.recv(64))[0]
+        except (OSError, struct.error):  # it was the warm process that died: the next order starts another
+            return 0.0
+
+    def _start(self):
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                walls.command(self._stage, theirs.fileno(), self.tier),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+        self._control.settimeout(START)
+        try:
+            ready = self._control.recv(64) == b"ready"
+        except OSError:
+            ready = False
+        if not ready:
+            self._process.kill()
+            reason = self._process.stderr.read().decode(errors="replace").strip()[-400:]
+            raise SandboxError(f"the sandbox did not start: {reason or 'no reason given'}")
+
+    def _stop(self):
+        if self._process is not None:
+            self._control.close()
+            self._process.kill()
+            self._process.wait()
+            self._process.stderr.close()
+
 
 class Session:
-    """One child. `cpu_seconds` is known after the end."""
+    """One child. `ended` says why, once it is gone before its time; `cpu_seconds` is known after the end."""
 
     def __init__(self, sandbox):
-        self._sandbox, self.cpu_seconds = sandbox, None
+        self._sandbox, self.cpu_seconds, self.ended = sandbox, None, ""
 
     def __enter__(self):
         limits = self._sandbox.limits
         self._line, theirs = socket.socketpair()
         order = inside.LIMITS.pack(limits.memory, limits.processes, limits.file_size, limits.files, limits.cpu)
-        socket.send_fds(self._sandbox._control, [order], [theirs.fileno()])
-        theirs.close()
+        self._sandbox.order(order, theirs)
         self._end = time.monotonic() + limits.notebook
         return self
 
     def __exit__(self, *error):
         self._line.close()
-        self._sandbox._control.send(b".")
-        (self.cpu_seconds,) = struct.unpack("<d", self._sandbox._receive_order())
+        self.cpu_seconds = self._sandbox.finish()
 
     def run(self, source):
         """The outputs of one cell, as nbformat has them. Raises Ended if the child does not survive it."""
-        return _outputs(self._ask({"do": "run", "source": source}))
+        seconds = min(self._sandbox.limits.cell, max(0.1, self._end - time.monotonic()))
+        self._send(codec.encode({"do": "run", "source": source, "seconds": seconds}))
+        return claims.cell_outputs(self._receive(seconds))
 
-    def observe(self, name, request):
-        """What the child claims to have seen: the observation of `utils.observe`, or None if that fork died."""
-        reply = self._ask({"do": "observe", "name": name, "request": vars(request)})
-        if reply.get("end"):
-            return None
-        self._receive()  # the end mark
-        return reply.get("seen")
+    def observe(self, name, requests):
+        """Yield what the child claims to have seen, one observation per encoded request; fewer if that fork died.
 
-    def _ask(self, question):
+        Raises Ended if the whole child is gone, claims.BadClaim for an answer that is none.
+        """
+        self._send(codec.encode({"do": "observe", "name": name}))
+        alive = True
         try:
-            self._line.settimeout(self._patience())
-            inside.send(self._line, question)
+            for request in requests:
+                self._send(request)
+                body = self._receive(self._sandbox.limits.cell)
+                alive = bool(body)
+                if not alive:  # the end mark
+                    return
+                yield claims.observation(body)
+        finally:
+            if alive and not self.ended:
+                self._send(b"")
+                if self._receive(GRACE):
+                    self._gone("it answered what was not asked")
+
+    def _send(self, body):
+        if self.ended:
+            raise Ended(self.ended)
+        try:
+            self._line.settimeout(GRACE)
+            inside.send_bytes(self._line, body)
         except OSError:
-            raise Ended("its process has ended") from None
-        return self._receive()
+            self._gone("its process has ended")
 
-    def _receive(self):
+    def _receive(self, seconds):
+        """The next message, all of it within `seconds` and a little."""
         try:
-            self._line.settimeout(self._patience())
-            reply = inside.receive(self._line)
+            body = inside.receive_bytes(self._line, min(time.monotonic() + seconds, self._end) + GRACE)
         except TimeoutError:
-            raise Ended(f"no answer within {self._sandbox.limits.cell:g} s") from None
+            self._gone(f"no answer within {seconds:g} s")
         except (OSError, codec.CodecError) as error:
-            raise Ended(f"its answer cannot be read: {error}") from None
-        if not isinstance(reply, dict):
-            raise Ended("its process has ended" if reply is None else "its answer is not one")
-        return reply
+            self._gone(f"its answer cannot be read: {error}")
+        if body is None:
+            self._gone("its process has ended")
+        return body
 
-    def _patience(self):
-        return max(0.01, min(self._sandbox.limits.cell, self._end - time.monotonic()))
-
-
-def _outputs(reply):
-    """The outputs of a reply, in the shapes nbformat allows; whatever else was sent is dropped."""
-    from nbformat.v4 import new_output
-
-    kept = []
-    for output in reply.get("outputs", ())[:200]:
-        try:
-            kept.append(new_output(**output))
-        except Exception:  # a forged reply may hold anything
-            continue
-    return kept
+    def _gone(self, reason):
+        self.ended = reason
+        raise Ended(reason) from None

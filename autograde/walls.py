@@ -21,7 +21,7 @@ def check(obj, points=1):
 '''
 
 
-def fill(stage):
+def fill(stage, phase=None):
     """Copy what may be seen inside."""
     stage.chmod(0o755)
     (stage / "utils" / "checks").mkdir(parents=True)
@@ -33,7 +33,7 @@ def fill(stage):
     shutil.copy(inside.__file__, stage / "inside.py")
 
 
-def command(stage, control):
+def command(stage, control, tier="full"):
     """bwrap's command line: a read-only system, the Python of this process, the stage, nothing else."""
     # root needs no user namespace of bwrap's: inside.py becomes nobody, since no limit on processes holds for root
     own = ["pid", "net", "ipc", "uts", "cgroup-try"] if os.getuid() == 0 else ["all"]
