@@ -1,5 +1,6 @@
 """`autograde`: the instructor's commands."""
 
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -7,8 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import track
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TimeRemainingColumn, track
 from rich.table import Table
+from rich.text import Text
 
 from autograde.course import ROOT
 
@@ -17,7 +19,7 @@ console = Console()
 
 Phases = Annotated[list[str] | None, typer.Argument(metavar="[PHASE]…", help="e.g. phase2_attention; none means all")]
 Course = Annotated[Path, typer.Option(help="The course to work on.", show_default="this one")]
-Student = Annotated[str | None, typer.Option(help="Only this student.")]
+Students = Annotated[list[str] | None, typer.Option(help="Only these students: a,b or given several times.")]
 
 
 @app.command()
@@ -49,35 +51,88 @@ def build(
 @app.command()
 def grade(
     phase: Phases = None,
-    student: Student = None,
+    students: Students = None,
     due: Annotated[str | None, typer.Option(help='Due date in UTC, e.g. "2026-03-01 18:00".')] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes of this machine that mark.")] = 1,
+    scheduler: Annotated[str | None, typer.Option(metavar="TCP://…", help="Mark on a dask cluster.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run was stopped.")] = False,
+    seed_from: Annotated[str, typer.Option(help="course: the same inputs for all; student: own ones.")] = "course",
+    backup: Annotated[bool, typer.Option(help="Copy the gradebook first.")] = True,
+    trusted: Annotated[
+        bool, typer.Option("--i-trust-these-submissions", help="Allow grading without any sandbox.")
+    ] = False,
     course: Course = ROOT,
 ):
-    """Grade every submission under autograde/submitted/<student>/<phase>/."""
-    from autograde import grade as grading
-    from autograde.build import BuildError
+    """Grade every submission under autograde/submitted/<student>/<phase>/.
 
-    work = grading.submissions(course, phase or (), student)
+    Exit status: 0 all graded, 1 some could not be, 2 nothing to do or no such phase or date, 3 stopped early.
+    """
+    from autograde import grade as grading
+
+    if seed_from not in ("course", "student"):
+        raise typer.BadParameter("course or student", param_hint="--seed-from")
+    work = grading.submissions(course, phase or (), _names(students))
     if not work:
         _say("Nothing to grade. Put notebooks into autograde/submitted/<student>/<phase>/<phase>.ipynb")
-        raise typer.Exit(1)
-    try:
-        new = [name for name in sorted({name for _, name in work}) if grading.register(course, name, due)]
-    except (BuildError, ValueError) as error:  # no such phase, or no such date
-        _say(f"{error}")
-        raise typer.Exit(1) from None
-    _say("\n".join(f"{name} was not in the gradebook yet: recorded." for name in new))
-    results = [grading.grade(course, *one) for one in track(work, "grading", console=console)]
+        raise typer.Exit(2)
+    options = {"resume": resume, "workers": workers, "scheduler": scheduler, "own_seeds": seed_from == "student"}
+    with _stops():
+        if backup and (copy := grading.back_up_gradebook(course)):
+            _say(f"The gradebook as it was is kept in {copy}")
+        new = grading.register_all(course, {name for _, name in work}, due)
+        _say("\n".join(f"{name} was not in the gradebook yet: recorded." for name in new))
+        with grading.Run(course, trusted=trusted, **options) as run:
+            _say(run.banner)
+            results = _followed(run.grade(work), len(work))
     console.print(_table(results))
-    raise typer.Exit(any(result.points is None for result in results))
+    raise typer.Exit(int(any(result.points is None for result in results)))
+
+
+@contextmanager
+def _stops():
+    """What ends a run early, in a sentence and an exit status."""
+    from autograde import grade as grading
+
+    try:
+        yield
+    except grading.NOT_STARTED as error:
+        _say(f"{error}")
+        raise typer.Exit(2) from None
+    except grading.STOPPED as error:
+        _say(f"Stopped: {error}")
+        raise typer.Exit(3) from None
+    except KeyboardInterrupt:
+        _say("Stopped. What is graded is recorded; go on with --resume.")
+        raise typer.Exit(3) from None
+
+
+def _followed(results, total):
+    """All results, with a progress bar, and a line for each that needs a look."""
+    done = []
+    columns = ("[progress.description]{task.description}", BarColumn(), MofNCompleteColumn(), RateColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        bar = progress.add_task("grading", total=total)
+        for result in results:
+            done.append(result)
+            progress.advance(bar)
+            if result.points is None or result.suspicious:
+                _say(f"{result.student}, {result.phase}: {result.notes[0]}")
+    return sorted(done, key=lambda result: (result.phase, result.student))
+
+
+class RateColumn(ProgressColumn):
+    """Submissions per minute."""
+
+    def render(self, task):
+        return Text(f"{60 * task.speed:.0f}/min" if task.speed else "", style="progress.data.speed")
 
 
 @app.command()
-def feedback(phase: Phases = None, student: Student = None, course: Course = ROOT):
+def feedback(phase: Phases = None, students: Students = None, course: Course = ROOT):
     """Write a feedback page for every graded submission."""
     from autograde import grade as grading
 
-    work = grading.autograded(course, phase or (), student)
+    work = grading.autograded(course, phase or (), _names(students))
     problems = {one: grading.write_feedback(course, *one) for one in track(work, "feedback", console=console)}
     for (who, name), problem in problems.items():
         if problem:
@@ -109,6 +164,10 @@ def kill_matrix(context: typer.Context):
     raise typer.Exit(main(context.args))
 
 
+def _names(students):
+    return [name.strip() for one in students or () for name in one.split(",") if name.strip()]
+
+
 def _say(text):
     if text:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -120,6 +179,6 @@ def _table(results):
         graded = result.points is not None
         late = str(timedelta(seconds=round(result.seconds_late))) if result.seconds_late else ""
         numbers = (f"{result.points:g}", f"{result.of:g}") if graded else ("–", "–")
-        cells = (result.student, result.phase, *numbers, late, result.note)
+        cells = (result.student, result.phase, *numbers, late, "\n".join(result.notes))
         table.add_row(*map(escape, cells), style=None if graded else "red")
     return table

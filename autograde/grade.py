@@ -1,118 +1,164 @@
-"""Grade every submission with nbgrader in one step; one that cannot be graded is named and never stops the others."""
+"""Grade a class: take in, sanitise, have marked, record. What cannot be graded is named and never stops the others."""
 
-import json
-import re
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from nbformat import NotebookNode
 from nbgrader.api import Gradebook, MissingEntry
-from nbgrader.converters import Autograde, GenerateFeedback
+from nbgrader.converters import GenerateFeedback
 from nbgrader.plugins import CsvExportPlugin
 from nbgrader.utils import parse_utc
 
-from autograde.build import release, render
+from autograde import intake, pool
+from autograde.build import BuildError, release, render
 from autograde.course import load_config, phases, run_step
+from autograde.doctor import BANNERS
+from autograde.gradebook import GradebookError, Writer, back_up, in_plain_words
+from autograde.journal import Busy, Journal, alone
+from autograde.preprocessors import MarkInSandbox
+from autograde.record import NotRecorded, Result, reason, record, sanitised
+from autograde.sandbox import SandboxError
 
-KNOWN_FAILURES = {
-    "DeadKernelError": "its code ended the Python process (a crash, or too much memory)",
-    "ValidationError": "the file is damaged: it is not a valid notebook",
-}
+NOT_STARTED = (BuildError, Busy)
+STOPPED = (GradebookError, SandboxError)
 
 
 @dataclass
-class Result:
-    """One line of the final table; points is None where nothing could be graded."""
+class Task:
+    """A submission on its way through a run. `result` is set where there is nothing left to mark."""
 
     student: str
     phase: str
-    points: float | None = None
-    of: float | None = None
-    seconds_late: float = 0
-    note: str = ""
+    fingerprint: str = ""
+    notebook: NotebookNode | None = None
+    timestamp: str | None = None
+    remarks: tuple = ()
+    result: Result | None = field(default=None, repr=False)
 
 
-def submissions(root, names=(), student=None):
+def submissions(root, names=(), students=()):
     """(student, phase) for every folder under autograde/submitted/<student>/<phase>."""
     folders = sorted(path for path in Path(root, "autograde", "submitted").glob("*/*") if path.is_dir())
     found = [(path.parent.name, path.name) for path in folders if not path.name.startswith(".")]
-    return _chosen(found, names or phases(root), student)
+    return _chosen(found, names or phases(root), students)
 
 
-def register(root, phase, due=None):
-    """Record the assignment in the gradebook unless it is there already; set its due date if one is given."""
-    config = load_config(root)
-    with Gradebook(config.CourseDirectory.db_url) as gradebook:
-        try:
-            known = bool(gradebook.find_assignment(phase).notebooks)
-        except MissingEntry:
-            known = False
-    if not known:
-        solution = render(root, [phase]).files[Path("solutions", phase, f"{phase}.ipynb")]
-        release(root, phase, solution, db_url=config.CourseDirectory.db_url)
-    if due:
-        with Gradebook(config.CourseDirectory.db_url) as gradebook:
-            gradebook.update_or_create_assignment(phase, duedate=parse_utc(due))
-    return not known
-
-
-def grade(root, student, phase):
-    """Grade one submission. Returns its Result, whatever state the submission is in."""
-    problem = unreadable(root, student, phase)
-    if problem:
-        return Result(student, phase, note=f"not graded: {problem}")
-    config = load_config(root)
-    worked, log = run_step(Autograde, config, phase, student)
-    if not worked:
-        return Result(student, phase, note=f"not graded: {_reason(log)}")
-    with Gradebook(config.CourseDirectory.db_url) as gradebook:
-        submission = gradebook.find_submission(phase, student)
-        waiting = sum(grade.needs_manual_grade for notebook in submission.notebooks for grade in notebook.grades)
-        note = f"{waiting} {'answer waits' if waiting == 1 else 'answers wait'} for you in formgrader"
-        points, of, late = submission.score, submission.max_score, submission.total_seconds_late
-    return Result(student, phase, points, of, late, note if waiting else "")
-
-
-def unreadable(root, student, phase):
-    """Why a submission cannot even be opened, in one sentence; None if it can."""
-    folder = Path(root, "autograde", "submitted", student, phase)
-    path = folder / f"{phase}.ipynb"
-    if not path.is_file():
-        others = ", ".join(sorted(other.name for other in folder.glob("*.ipynb")))
-        return f"there is no {path.name}" + (f", but {others}: rename the right one" if others else "")
+def register_all(root, names, due=None):
+    """Record phases in the gradebook that are not there yet, and the due date. Returns the new ones."""
+    config, names = load_config(root), sorted(names)
     try:
-        notebook = json.loads(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        return f"{path.name} is not text in UTF-8"
-    except json.JSONDecodeError as error:
-        return f"{path.name} is not valid JSON (line {error.lineno}: {error.msg})"
-    except (OSError, ValueError, RecursionError) as error:  # no right to read it, or JSON made to choke on
-        return f"{path.name} cannot be read: {error}"
-    if not isinstance(notebook, dict) or not {"nbformat", "metadata"} <= set(notebook):
-        return f"{path.name} is JSON, but not a notebook"
-    return None
+        duedate = parse_utc(due) if due else None
+    except ValueError as error:
+        raise BuildError(f"{due!r} is no date: {error}") from None
+    with in_plain_words(), Gradebook(config.CourseDirectory.db_url) as gradebook:
+        new = [name for name in names if not _is_known(gradebook, name)]
+    for name in new:
+        solution = render(root, [name]).files[Path("solutions", name, f"{name}.ipynb")]
+        release(root, name, solution, db_url=config.CourseDirectory.db_url)
+    if duedate:
+        with in_plain_words(), Gradebook(config.CourseDirectory.db_url) as gradebook:
+            for name in names:
+                gradebook.update_or_create_assignment(name, duedate=duedate)
+    return new
 
 
-def _reason(log):
-    """Why a step of nbgrader failed: our words for what is known, else the log's last error."""
-    errors = re.findall(r"^\s+(?:\w+\.)*(\w+(?:Error|Exception|Interrupt)\b.*)$", log, re.MULTILINE)
-    last = errors[-1] if errors else "nbgrader gave no reason"
-    return KNOWN_FAILURES.get(last.split(":")[0], last)
+def _is_known(gradebook, name):
+    try:
+        return bool(gradebook.find_assignment(name).notebooks)
+    except MissingEntry:
+        return False
+
+
+def back_up_gradebook(root):
+    """Copy the gradebook into autograde/backups. Returns the path of the copy; None if there is no gradebook yet."""
+    return back_up(load_config(root).CourseDirectory.db_url, Path(root, "autograde", "backups"))
+
+
+class Run:
+    """One grading run. A context manager: alone in its course, with the gradebook open."""
+
+    def __init__(self, root, resume=False, workers=1, scheduler=None, **settings):
+        self.root, self.config, self.resume = Path(root), load_config(root), resume
+        for name, value in settings.items():  # of MarkInSandbox: tier, trusted, own_seeds, …
+            if value is not None:
+                self.config.MarkInSandbox[name] = value
+        self.workers, self.scheduler = workers, scheduler
+        self.journal = Journal(self.root / "autograde" / "journal.jsonl")
+
+    def __enter__(self):
+        with ExitStack() as stack:
+            stack.enter_context(alone(self.root / "autograde" / ".grading.lock"))
+            self.tier = MarkInSandbox(config=self.config).allowed_tier()
+            self.banner = BANNERS.get(self.tier, "")
+            self.writer = stack.enter_context(Writer(self.config.CourseDirectory.db_url))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error):
+        self._stack.close()
+
+    def grade(self, work):
+        """Yield the Result of each (student, phase) of `work`, recorded, in the order in which they are done."""
+        self.journal.read() if self.resume else self.journal.restart()
+        with self._pool() as marks:
+            for task, marking in marks.marked(self._task(*one) for one in work):
+                yield task.result or self._recorded(task, marking)
+
+    def _pool(self):
+        settings = MarkInSandbox(config=self.config)
+        desk = pool.Desk(settings.papers(), settings.limits(), self.tier)
+        if self.scheduler:
+            from autograde.cluster import Cluster
+
+            return Cluster(desk, self.scheduler)
+        return pool.Processes(desk, self.workers) if self.workers > 1 else pool.Here(desk)
+
+    def _task(self, student, phase):
+        """Take a submission in, as far as marking goes."""
+        task = Task(student, phase)
+        try:
+            taken = intake.take_in(self.root / "autograde" / "submitted" / student / phase, phase)
+        except intake.Refused as refused:
+            task.result = Result(student, phase, notes=[f"not graded: {refused}"])
+            return task
+        task.fingerprint = f"{taken.digest} {self.tier} {self.config.MarkInSandbox.get('own_seeds', False)}"
+        done = self.journal.done(student, phase, task.fingerprint)
+        if done:
+            task.result = Result(**done["result"])
+            return task
+        task.timestamp, task.remarks = taken.timestamp, taken.remarks
+        with self.writer.transaction():
+            task.notebook = sanitised(self.config, taken.notebook, student, phase)
+        task.notebook.metadata["autograde"] = {"remarks": list(taken.remarks)}
+        return task
+
+    def _recorded(self, task, marking):
+        if isinstance(marking, Exception):
+            return Result(task.student, task.phase, notes=[f"not graded: {marking}"])
+        try:
+            result = record(self.config, self.writer, task, marking)
+        except NotRecorded as problem:
+            return Result(task.student, task.phase, notes=[f"not graded: {problem}"])
+        entry = {"student": task.student, "phase": task.phase, "print": task.fingerprint, "result": asdict(result)}
+        self.journal.add(entry)
+        return result
 
 
 def write_feedback(root, student, phase):
     """Write the feedback page of one graded submission. Returns a problem in one sentence, or None."""
     worked, log = run_step(GenerateFeedback, load_config(root), phase, student)
-    return None if worked else _reason(log)
+    return None if worked else reason(log)
 
 
-def autograded(root, names=(), student=None):
+def autograded(root, names=(), students=()):
     """(student, phase) for every graded submission."""
     found = [(p.parent.parent.name, p.parent.name) for p in Path(root, "autograde", "autograded").glob("*/*/*.ipynb")]
-    return _chosen(sorted(found), names or phases(root), student)
+    return _chosen(sorted(found), names or phases(root), students)
 
 
-def _chosen(found, names, student):
-    return [(who, phase) for who, phase in found if phase in names and student in (None, who)]
+def _chosen(found, names, students):
+    return [(who, phase) for who, phase in found if phase in names and (not students or who in students)]
 
 
 def export(root, path, names=()):

@@ -1,11 +1,22 @@
-"""Small steps that nbgrader runs while grading, each against one way of losing or gaining points by accident."""
+"""The steps of ours that nbgrader runs while grading."""
 
-import math
+import atexit
+import time
+from contextlib import ExitStack
+from copy import deepcopy
+from pathlib import Path
 
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
+from nbformat import NotebookNode, from_dict
 from nbgrader.api import Gradebook
 from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import is_grade, is_solution
+from traitlets import Bool, Enum, Float
+
+from autograde.doctor import walled
+from autograde.exams import Papers, secret
+from autograde.journal import add_line
+from autograde.marking import Marker
+from autograde.sandbox import Limits
 
 
 class RestoreCells(NbGraderPreprocessor):
@@ -24,7 +35,7 @@ class RestoreCells(NbGraderPreprocessor):
             nbgrader = cell.metadata.pop("nbgrader", None)
             name = nbgrader.get("grade_id") if isinstance(nbgrader, dict) else None
             if isinstance(name, str) and name in handed_out.keys() - present:
-                cell.metadata = handed_out[name].metadata.copy()
+                cell.metadata = deepcopy(handed_out[name].metadata)
                 present.add(name)
         _put_back(nb, handed_out, present)
         _complete_ids(nb)
@@ -37,13 +48,15 @@ def _handed_out_cells(notebook):
     solutions = {cell.name for cell in notebook.solution_cells}
     cells = {}
     for source in notebook.source_cells:
-        new_cell = new_code_cell if source.cell_type == "code" else new_markdown_cell
-        cell = new_cell(source.source, id=source.name, metadata={"deletable": False})
-        cell.metadata.nbgrader = {
+        cell = from_dict({"cell_type": source.cell_type, "id": source.name, "source": source.source})
+        cell.metadata = NotebookNode(deletable=False)
+        if source.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+        cell.metadata.nbgrader = NotebookNode({
             "cell_type": source.cell_type, "checksum": source.checksum, "grade": source.name in points,
             "grade_id": source.name, "locked": source.locked, "schema_version": 3,
             "solution": source.name in solutions, "task": False,
-        }  # fmt: skip
+        })  # fmt: skip
         if source.name in points:
             cell.metadata.nbgrader["points"] = points[source.name]
         if source.locked:
@@ -80,36 +93,59 @@ def _complete_ids(nb):
         seen.add(cell.id)
 
 
-class OnlyNumbersScore(NbGraderPreprocessor):
-    """A check cell earns what its one number says, and nothing otherwise.
+class MarkInSandbox(NbGraderPreprocessor):
+    """Run the cells in the sandbox and judge outside; in place of nbgrader's Execute.
 
-    nbgrader alone gives full marks for no output, for nan or for a tensor, and 0 for a harmless warning on stderr.
+    nbgrader alone runs submissions as you, beside tests and answers, and believes what their kernel says.
     """
 
-    def preprocess_cell(self, cell, resources, index):
-        if cell.cell_type != "code" or not is_grade(cell) or is_solution(cell):
-            return cell, resources
-        for output in cell.outputs:
-            if output.output_type == "stream":
-                output.name = "stdout"
-        failed = any(output.output_type == "error" for output in cell.outputs)
-        results = [output for output in cell.outputs if output.output_type == "execute_result"]
-        if failed or len(results) != 1 or not _is_score(results[0], cell.metadata.nbgrader["points"]):
-            cell.outputs = [output for output in cell.outputs if output.output_type != "execute_result"]
-            if not failed:
-                cell.outputs.append(_no_score())
-        return cell, resources
+    tier = Enum(["full", "partial", "none"], "full", help="the sandbox that is asked for: see autograde doctor").tag(
+        config=True
+    )
+    trusted = Bool(False, help="grade without any sandbox: these submissions are yours").tag(config=True)
+    own_seeds = Bool(False, help="draw the inputs of the checks for each student alone").tag(config=True)
+    cell_seconds = Float(60.0, help="wall time of one cell").tag(config=True)
+    notebook_seconds = Float(600.0, help="wall time of one notebook").tag(config=True)
+    memory_gib = Float(6.0, help="address space; torch alone maps about 3").tag(config=True)
+
+    def preprocess(self, nb, resources):
+        where = resources["nbgrader"]
+        student, phase = where["student"], where["assignment"]
+        marking = MARKED.pop((student, phase), None) or self._marker(phase).mark(nb, student)
+        marking.write_into(nb)
+        nb.metadata.setdefault("autograde", {})["tier"] = marking.tier
+        for event in marking.events:
+            entry = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "student": student, "phase": phase, **event}
+            add_line(self.root / "autograde" / "audit.jsonl", entry)
+        return nb, resources
+
+    @property
+    def root(self):
+        """The course directory."""
+        return Path(self.config.CourseDirectory.root)
+
+    def limits(self):
+        """What one submission may use."""
+        memory = int(self.memory_gib * 2**30)
+        return Limits(memory=memory, cell=self.cell_seconds, notebook=self.notebook_seconds)
+
+    def papers(self):
+        """The questions of this course."""
+        return Papers(secret(self.root), self.own_seeds)
+
+    def allowed_tier(self):
+        """The highest tier that holds on this machine. Raises SandboxError if it is lower than the one asked for."""
+        with walled(None, self.limits(), self.tier, self.trusted) as (sandbox, _):
+            return sandbox.tier
+
+    def _marker(self, phase):
+        if (self.root, phase) not in _markers:
+            marker = Marker(phase, self.papers(), self.limits(), self.allowed_tier())
+            _markers[self.root, phase] = _open.enter_context(marker)
+        return _markers[self.root, phase]
 
 
-def _is_score(output, points):
-    text = output.data.get("text/plain", "")
-    try:
-        score = float(text)
-    except ValueError:
-        return False
-    return math.isfinite(score) and 0 <= score <= points
-
-
-def _no_score():
-    line = "This cell did not end with the score of its check, so it earns no points."
-    return new_output("error", ename="NoScore", evalue=line, traceback=[line])
+MARKED = {}  # (student, phase) -> Marking that a worker has made, for `autograde grade`
+_markers = {}  # (course, phase) -> Marker, for plain nbgrader
+_open = ExitStack()
+atexit.register(_open.close)

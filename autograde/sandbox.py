@@ -12,17 +12,15 @@ import shutil
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from autograde import claims, inside, walls
+from autograde.walls import SandboxError
 from utils.observe import codec
-
-
-class SandboxError(Exception):
-    """The sandbox cannot be started here; the message says why and what to do."""
 
 
 class Ended(Exception):
@@ -42,7 +40,7 @@ class Limits:
     """What one submission may use."""
 
     memory: int = 6 * 2**30  # bytes of address space; torch alone maps about 3 GiB
-    processes: int = 64
+    processes: int = 24
     file_size: int = 16 * 2**20
     files: int = 256
     cpu: int = 300  # seconds
@@ -71,9 +69,9 @@ class Sandbox:
         self._stop()
         shutil.rmtree(self._stage, ignore_errors=True)
 
-    def session(self):
-        """A fresh child for one submission, as a context manager."""
-        return Session(self)
+    def session(self, end=None):
+        """A fresh child for one submission, as a context manager. `end`: a time.monotonic() that ends its time."""
+        return Session(self, end or time.monotonic() + self.limits.notebook)
 
     def order(self, limits, line):
         """Have a child forked that talks over `line`, which is closed here."""
@@ -92,7 +90,8 @@ class Sandbox:
             return 0.0
 
     def _start(self):
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        kind = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_STREAM
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, kind)
         with theirs:
             self._process = subprocess.Popen(
                 walls.command(self._stage, theirs.fileno(), self.tier),
@@ -122,15 +121,15 @@ class Sandbox:
 class Session:
     """One child. `ended` says why, once it is gone before its time; `cpu_seconds` is known after the end."""
 
-    def __init__(self, sandbox):
-        self._sandbox, self.cpu_seconds, self.ended = sandbox, None, ""
+    def __init__(self, sandbox, end):
+        self._sandbox, self._end = sandbox, end
+        self.cpu_seconds, self.ended = None, ""
 
     def __enter__(self):
         limits = self._sandbox.limits
         self._line, theirs = socket.socketpair()
         order = inside.LIMITS.pack(limits.memory, limits.processes, limits.file_size, limits.files, limits.cpu)
         self._sandbox.order(order, theirs)
-        self._end = time.monotonic() + limits.notebook
         return self
 
     def __exit__(self, *error):

@@ -14,45 +14,41 @@ LESSON = '''\
 # # A lesson in two exercises
 
 # %% tags=["setup"]
-import os
+import torch
 
-def check(thing, points):
-    """A stand-in for utils.check: half the points for each of two cases."""
-    name = thing.__name__
-    share = sum(thing(x) == y for x, y in {"double": [(1, 2), (3, 6)], "square": [(2, 4), (3, 9)]}[name]) / 2
-    print(name, share)
-    if os.environ.get("NBGRADER_EXECUTION") == "autograde":
-        return float(share * points)
-    assert share == 1
+from utils import check
 
 # %% [markdown]
-# ## 1.1 Twice
-# Build `double`.
+# ## 1.1 Masks
+# Build `causal_mask`.
 
-# %% exercise="double"
-def double(x):
-    """Twice x."""
+# %% exercise="causal_mask"
+def causal_mask(q_len, kv_len=None):
+    """Who may look where."""
     ### BEGIN SOLUTION
-    return x + x
+    kv_len = q_len if kv_len is None else kv_len
+    return torch.ones(q_len, kv_len, dtype=torch.bool).tril(kv_len - q_len)
     ### END SOLUTION
 
-# %% check="double"
-check(double, points=4)
+# %% check="causal_mask"
+check(causal_mask, points=4)
 
 # %% tags=["demo"]
 raise SystemExit("a demo ran while grading")
 
-# %% exercise="square"
-def square(x):
-    """x times x."""
+# %% exercise="padding_mask"
+def padding_mask(pad_mask):
+    """Which keys are words."""
     ### BEGIN SOLUTION
-    return x * x
+    if pad_mask.dim() != 2 or pad_mask.dtype != torch.bool:
+        raise ValueError("pad_mask must be (batch, kv_len), bool")
+    return pad_mask[:, None, None, :]
     ### END SOLUTION
 
-# %% check="square"
-check(square, points=2)
+# %% check="padding_mask"
+check(padding_mask, points=2)
 
-# %% [markdown] reflect="square"
+# %% [markdown] reflect="padding_mask"
 # What did you learn?
 
 # %% [markdown]
@@ -60,15 +56,21 @@ check(square, points=2)
 #
 # | points | for |
 # |---|---|
-# | 1 | the sum |
-# | 2 | the product |
+# | 1 | the past |
+# | 2 | the future |
 
-# %% [markdown] written="why-twice" points=3
+# %% [markdown] written="why-masks" points=3
 # ### BEGIN SOLUTION
-# Because $x + x = 2x$.
+# Because $a < b$.
 # ### END SOLUTION
 '''
-TWICE = "    return x + x"
+CAUSAL = """\
+    kv_len = q_len if kv_len is None else kv_len
+    return torch.ones(q_len, kv_len, dtype=torch.bool).tril(kv_len - q_len)"""
+PADDING = """\
+    if pad_mask.dim() != 2 or pad_mask.dtype != torch.bool:
+        raise ValueError("pad_mask must be (batch, kv_len), bool")
+    return pad_mask[:, None, None, :]"""
 
 
 def make_root(root):

@@ -13,7 +13,7 @@ from autograde.build import BuildError, differences, render, write
 from autograde.cli import app
 from autograde.seal import is_sealed
 from autograde.source import LessonError, solution_notebook
-from tests.sample_course import LESSON, PHASE, cell, make_course, read
+from tests.sample_course import LESSON, PADDING, PHASE, cell, make_course, read
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +42,17 @@ def test_tags_become_nbgrader_metadata(course):
     release = read(course)
     kinds = {
         name: (meta["grade"], meta["solution"], meta["locked"], meta.get("points"))
-        for name in ("setup", "double-build", "double", "square", "why-twice")
+        for name in ("setup", "causal_mask-build", "causal_mask", "padding_mask", "why-masks")
         for meta in [cell(release, name).metadata.nbgrader]
     }
     assert kinds == {
         "setup": (False, False, True, None),
-        "double-build": (False, True, False, None),
-        "double": (True, False, True, 4),
-        "square": (True, False, True, 2),
-        "why-twice": (True, True, False, 3),
+        "causal_mask-build": (False, True, False, None),
+        "causal_mask": (True, False, True, 4),
+        "padding_mask": (True, False, True, 2),
+        "why-masks": (True, True, False, 3),
     }
-    assert cell(release, "double").metadata["editable"] is False
+    assert cell(release, "causal_mask").metadata["editable"] is False
     demo = next(c for c in release.cells if "SystemExit" in c.source)
     assert demo.metadata == {"tags": ["demo"]}
 
@@ -60,18 +60,19 @@ def test_tags_become_nbgrader_metadata(course):
 def test_the_release_holds_stubs_and_no_answer(course):
     """Is each solution replaced by a stub that says it is not implemented, docstring kept?"""
     release = read(course)
-    assert cell(release, "double-build").source == (
-        'def double(x):\n    """Twice x."""\n    # YOUR CODE HERE\n    raise NotImplementedError()'
+    assert cell(release, "causal_mask-build").source == (
+        'def causal_mask(q_len, kv_len=None):\n    """Who may look where."""\n'
+        "    # YOUR CODE HERE\n    raise NotImplementedError()"
     )
-    assert cell(release, "why-twice").source == "YOUR ANSWER HERE"
-    assert "x + x" not in nbformat.writes(release)
+    assert cell(release, "why-masks").source == "YOUR ANSWER HERE"
+    assert ".tril(" not in nbformat.writes(release)
 
 
 def test_cell_ids_say_what_the_cell_is(course):
     """Is a cell's id its grade id, else its heading, else a hash of what it says?"""
     ids = [c.id for c in read(course).cells]
-    assert ids[:5] == ["a-lesson-in-two-exercises", "setup", "1-1-twice", "double-build", "double"]
-    assert "reflect-square" in ids and "why-twice" in ids
+    assert ids[:5] == ["a-lesson-in-two-exercises", "setup", "1-1-masks", "causal_mask-build", "causal_mask"]
+    assert "reflect-padding_mask" in ids and "why-masks" in ids
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in ids)
 
 
@@ -137,35 +138,65 @@ def test_a_flat_page_is_built_beside_the_phases(own_course):
         render(own_course, ["start"])
 
 
-REGION = "    ### BEGIN SOLUTION\n    return x + x\n    ### END SOLUTION"
+REGION = f"    ### BEGIN SOLUTION\n{PADDING}\n    ### END SOLUTION"
 HIDDEN = "### BEGIN HIDDEN TESTS\n1\n### END HIDDEN TESTS\n"
-RAISES_ELSEWHERE = "### BEGIN SOLUTION\ny = 1\n### END SOLUTION\ndef double(x):\n    return 1\n\ndef other(x):"
+RAISES_ELSEWHERE = (
+    "### BEGIN SOLUTION\ny = 1\n### END SOLUTION\ndef causal_mask(q_len, kv_len=None):\n    return 1\n\ndef other(x):"
+)
 SLIPS = {
-    "tag and call disagree": ('"\ncheck(double', '"\ncheck(square', r'check="double" over check\(square'),
-    "check without points": ("check(double, points=4)", "check(double)", "no points: write check"),
-    "points of zero": ("check(double, points=4)", "check(double, points=0)", "no points"),
-    "check is not last": ("check(double, points=4)", "check(double, points=4)\n2.5", "last line of a check cell"),
-    "points in the tag": ('check="double"', 'check="double" points=4', "points stand in the check call"),
-    "check without exercise": ('exercise="double"', 'tags=["demo"]', 'check "double" has no exercise'),
-    "exercise without check": ('# %% check="double"\ncheck(double, points=4)', "", 'exercise "double" has no check'),
-    "duplicate id": ('written="why-twice"', 'written="double"', 'the id "double" is already taken'),
+    "tag and call disagree": (
+        '"\ncheck(causal_mask',
+        '"\ncheck(padding_mask',
+        r'check="causal_mask" over check\(padding_mask',
+    ),
+    "check without points": ("check(causal_mask, points=4)", "check(causal_mask)", "no points: write check"),
+    "points of zero": ("check(causal_mask, points=4)", "check(causal_mask, points=0)", "no points"),
+    "check is not last": (
+        "check(causal_mask, points=4)",
+        "check(causal_mask, points=4)\n2.5",
+        "last line of a check cell",
+    ),
+    "points in the tag": ('check="causal_mask"', 'check="causal_mask" points=4', "points stand in the check call"),
+    "check without exercise": ('exercise="causal_mask"', 'tags=["demo"]', 'check "causal_mask" has no exercise'),
+    "exercise without check": (
+        '# %% check="causal_mask"\ncheck(causal_mask, points=4)',
+        "",
+        'exercise "causal_mask" has no check',
+    ),
+    "duplicate id": ('written="why-masks"', 'written="causal_mask"', 'the id "causal_mask" is already taken'),
     "no solution region": (REGION, "    return x", "needs one ### BEGIN SOLUTION"),
-    "region never ends": ("return x + x\n    ### END SOLUTION", "return x + x", "END SOLUTION"),
-    "stub that does not raise": ("def double(x):", RAISES_ELSEWHERE, "stub of double does not raise NotImplemented"),
-    "other name in the cell": ("def double(x):", "def twice(x):", "defines twice; it must define double"),
-    "cell is not Python": ("return x + x", "return x +", "not valid Python"),
+    "region never ends": ("None, :]\n    ### END SOLUTION", "None, :]", "END SOLUTION"),
+    "stub that does not raise": (
+        "def causal_mask(q_len, kv_len=None):",
+        RAISES_ELSEWHERE,
+        "stub of causal_mask does not raise NotImplemented",
+    ),
+    "other name in the cell": (
+        "def causal_mask(q_len, kv_len=None):",
+        "def twice(q_len, kv_len=None):",
+        "defines twice; it must define causal_mask",
+    ),
+    "cell is not Python": ("pad_mask[:, None", "pad_mask[:, None +", "not valid Python"),
     "solution in a plain cell": ("raise SystemExit", REGION + "\nraise SystemExit", "outside an exercise"),
-    "hidden region": ("check(double,", HIDDEN + "check(double,", "hidden cases stand in"),
-    "hidden module": ("import os", "import autograde.hidden.x", "hidden cases stand in"),
-    "written without points": (" points=3", "", 'written "why-twice" has no points'),
+    "hidden region": ("check(causal_mask,", HIDDEN + "check(causal_mask,", "hidden cases stand in"),
+    "hidden module": ("import torch", "import autograde.hidden.x", "hidden cases stand in"),
+    "written without points": (" points=3", "", 'written "why-masks" has no points'),
     "written without rubric": ("| points |", "| sum |", "no rubric in the text cell above"),
-    "rubric of other points": ("| 2 | the product", "| 3 | the product", "adds up to 4 points, the tag says 3"),
+    "rubric of other points": ("| 2 | the future", "| 3 | the future", "adds up to 4 points, the tag says 3"),
     "written without model answer": ("# ### BEGIN SOLUTION\n", "", "needs a model answer"),
-    "dangling attachment": ("Build `double`.", "![x](attachment:gone.png)", "attachment:gone.png points to nothing"),
-    "misspelt tag": ('exercise="double"', 'excercise="double"', "unknown tag excercise"),
+    "dangling attachment": (
+        "Build `causal_mask`.",
+        "![x](attachment:gone.png)",
+        "attachment:gone.png points to nothing",
+    ),
+    "misspelt tag": ('exercise="causal_mask"', 'excercise="causal_mask"', "unknown tag excercise"),
     "misspelt label": ('tags=["demo"]', 'tags=["dem"]', "unknown tag dem"),
-    "two kinds in one cell": ('check="double"', 'check="double" exercise="double"', "cannot be check and exercise"),
-    "id with a blank": ('written="why-twice"', 'written="why twice"', "not a valid id"),
+    "two kinds in one cell": (
+        'check="causal_mask"',
+        'check="causal_mask" exercise="causal_mask"',
+        "cannot be check and exercise",
+    ),
+    "id with a blank": ('written="why-masks"', 'written="why twice"', "not a valid id"),
 }
 
 
@@ -181,11 +212,11 @@ def test_a_slip_of_the_author_becomes_a_sentence(tmp_path, slip):
 
 def test_the_line_of_a_slip_is_the_line_of_its_cell(tmp_path):
     """Does the line number lead to the cell's own marker?"""
-    text = LESSON.replace("check(square, points=2)", "check(square)")
+    text = LESSON.replace("check(padding_mask, points=2)", "check(padding_mask)")
     with pytest.raises(LessonError) as told:
         notebook_of(tmp_path, text)
     line = int(re.search(r"\.py:(\d+)", str(told.value))[1])
-    assert text.splitlines()[line - 1] == '# %% check="square"'
+    assert text.splitlines()[line - 1] == '# %% check="padding_mask"'
 
 
 def test_every_slip_is_told_at_once(tmp_path):
@@ -198,7 +229,7 @@ def test_every_slip_is_told_at_once(tmp_path):
 
 def test_a_long_cell_warns_but_a_long_solution_does_not(tmp_path):
     """Is an author warned of more than 25 lines, except where the learner never sees them?"""
-    long_solution = LESSON.replace("return x * x", "y = 0\n" + "    y += 1\n" * 30 + "    return x * x")
+    long_solution = LESSON.replace("return pad_mask", "y = 0\n" + "    y += 1\n" * 30 + "    return pad_mask")
     assert solution_notebook(lesson_file(tmp_path / "a", long_solution))[1] == []
     long_cell = LESSON.replace("raise SystemExit", "x = 1\n" * 30 + "raise SystemExit")
     [warning] = solution_notebook(lesson_file(tmp_path / "b", long_cell))[1]
@@ -231,10 +262,10 @@ def test_a_file_that_is_no_notebook_is_not_overwritten(own_course):
 def test_our_own_old_output_is_replaced(own_course):
     """Does an ordinary edit of the source go through without asking?"""
     source = own_course / "solutions" / PHASE / f"{PHASE}.py"
-    source.write_text(source.read_text().replace("Build `double`.", "Build **double**."))
+    source.write_text(source.read_text().replace("Build `causal_mask`.", "Build **causal_mask**."))
     assert len(differences(own_course)) == 2
     write(own_course, render(own_course))
-    assert "Build **double**." in nbformat.writes(read(own_course))
+    assert "Build **causal_mask**." in nbformat.writes(read(own_course))
 
 
 def test_check_tells_what_differs(own_course):

@@ -1,0 +1,175 @@
+"""Mark one notebook: its cells run in the sandbox, what they claim is judged out here, the scores are written here."""
+
+import hashlib
+import json
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from nbformat import from_dict
+from nbgrader.utils import is_grade, is_solution
+
+from autograde.claims import BadClaim
+from autograde.sandbox import Ended, Sandbox
+from utils.checks import EXERCISES
+
+STARTS = 5  # children that one notebook may use up: after each lethal cell the earlier ones are replayed
+SKIPPED = "demo"  # the tag of figures and training: nothing graded depends on them
+
+
+class MarkingError(Exception):
+    """The course, not the submission, is at fault; the message says what to mend."""
+
+
+@dataclass
+class Marking:
+    """What came of one notebook; plain enough to travel between processes.
+
+    outputs   {cell number: list of nbformat outputs}
+    reports   {exercise: Report}
+    events    what an instructor should look at: {"exercise": name or "", "what": sentence}
+    """
+
+    digest: str
+    tier: str
+    outputs: dict = field(default_factory=dict)
+    reports: dict = field(default_factory=dict)
+    events: list = field(default_factory=list)
+    cpu_seconds: float = 0.0
+
+    def write_into(self, notebook):
+        """Put the outputs where they belong. Raises MarkingError if this is not the notebook that was marked."""
+        if digest_of(notebook) != self.digest:
+            raise MarkingError("the notebook changed while it was graded: grade it again")
+        for number, cell in enumerate(notebook.cells):
+            if cell.cell_type == "code":
+                cell.outputs = from_dict(self.outputs.get(number, []))
+                cell.execution_count = None
+
+
+def digest_of(notebook):
+    """What a marking depends on: kinds, sources and metadata of the cells."""
+    cells = [(cell.cell_type, cell.source, cell.metadata) for cell in notebook.cells]
+    return hashlib.sha256(json.dumps(cells, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Marker:
+    """A sandbox for one phase, and the papers to put: marks one notebook after the other. A context manager."""
+
+    def __init__(self, phase, papers, limits=None, tier="full"):
+        self.papers, self.sandbox = papers, Sandbox(phase, limits, tier)
+
+    def __enter__(self):
+        self.sandbox.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        self.sandbox.__exit__(*error)
+
+    def mark(self, notebook, student):
+        """The Marking of a sanitised notebook, whatever its cells do. Raises MarkingError."""
+        marking = Marking(digest_of(notebook), self.sandbox.tier)
+        names = [cell.metadata.nbgrader.grade_id for cell in notebook.cells if is_check(cell)]
+        papers = {name: self._paper(name, student) for name in names}
+        sitting = _Sitting(self.sandbox, marking)
+        try:
+            for number, cell in enumerate(notebook.cells):
+                if is_check(cell):
+                    name, points = cell.metadata.nbgrader.grade_id, cell.metadata.nbgrader.points
+                    sitting.ask(number, name, papers[name], points)
+                elif cell.cell_type == "code" and SKIPPED not in cell.metadata.get("tags", ()):
+                    sitting.run(number, cell.source)
+        finally:
+            sitting.close()
+        return marking
+
+    def _paper(self, name, student):
+        if name not in EXERCISES:
+            raise MarkingError(f"{name} has no check in utils/checks, so it cannot be graded")
+        return self.papers.on(name, student)
+
+
+def is_check(cell):
+    """Is this a cell that is graded by a check, rather than by a person?"""
+    return cell.cell_type == "code" and is_grade(cell) and not is_solution(cell)
+
+
+class _Sitting:
+    """One notebook being marked: a child of the sandbox, and another one with the same past when it is lost."""
+
+    def __init__(self, sandbox, marking):
+        self.sandbox, self.marking = sandbox, marking
+        self.session, self.starts, self.past = None, 0, []
+        self.end = time.monotonic() + sandbox.limits.notebook
+
+    def run(self, number, source):
+        """Run a cell; one that ends its process is reported, and never run again."""
+        if not source.strip():
+            return
+        try:
+            outputs = self._child().run(source)
+            self.past.append(source)
+        except Ended as ended:
+            self._note("", f"cell {number + 1}: {ended.reason}")
+            outputs = [_sentence("Ended", f"This cell did not finish: {ended.reason}.")]
+        self.marking.outputs[number] = outputs
+
+    def ask(self, number, name, paper, points):
+        """Put a paper to the notebook's object, and write the score into the check's cell."""
+        with closing(self._claims(name, paper)) as observations:
+            report = paper.judged(observations)
+        score = round(float(points * report.score), 4)
+        self.marking.reports[name] = report
+        self.marking.outputs[number] = [
+            {"output_type": "stream", "name": "stdout", "text": report.text(points) + "\n"},
+            {
+                "output_type": "execute_result",
+                "data": {"text/plain": repr(score), "text/html": f"{score:g} of {points:g} points"},
+                "metadata": {},
+                "execution_count": None,
+            },
+        ]
+
+    def close(self):
+        """End the child, if there is one."""
+        if self.session is not None:
+            self.session.__exit__(None, None, None)
+            self.marking.cpu_seconds += self.session.cpu_seconds
+            self.session = None
+
+    def _claims(self, name, paper):
+        """Observations, as long as they come: a paper that is not answered to its end earns nothing."""
+        try:
+            yield from self._child().observe(name, paper.requests)
+        except Ended as ended:
+            self._note(name, f"{name}: {ended.reason}")
+        except BadClaim as bad:
+            self._note(name, f"{name}: an answer that no honest process gives: {bad}")
+
+    def _child(self):
+        """The child that has run all cells so far. Raises Ended when this notebook has used up its share."""
+        while self.session is None or self.session.ended:
+            self.close()
+            if self.starts == STARTS:
+                raise Ended(f"the notebook ended its process {STARTS} times")
+            if time.monotonic() > self.end:
+                raise Ended(f"the notebook used up its {self.sandbox.limits.notebook:g} s")
+            self.starts += 1
+            self.session = self.sandbox.session(self.end).__enter__()
+            self._replay()
+        return self.session
+
+    def _replay(self):
+        for source in list(self.past):
+            try:
+                self.session.run(source)
+            except Ended:
+                self.past.remove(source)
+                return
+
+    def _note(self, exercise, what):
+        self.marking.events.append({"exercise": exercise, "what": what})
+
+
+def _sentence(kind, text):
+    return {"output_type": "error", "ename": kind, "evalue": text, "traceback": [text]}
