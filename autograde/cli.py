@@ -2,6 +2,8 @@
 
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -130,10 +132,10 @@ class RateColumn(ProgressColumn):
 @app.command()
 def feedback(phase: Phases = None, students: Students = None, course: Course = ROOT):
     """Write a feedback page for every graded submission."""
-    from autograde import grade as grading
+    from autograde import grades
 
-    work = grading.autograded(course, phase or (), _names(students))
-    problems = {one: grading.write_feedback(course, *one) for one in track(work, "feedback", console=console)}
+    work = _graded(course, phase, students)
+    problems = {one: grades.write_feedback(course, *one) for one in track(work, "feedback", console=console)}
     for (who, name), problem in problems.items():
         if problem:
             _say(f"no feedback for {who}, {name}: {problem}")
@@ -143,17 +145,85 @@ def feedback(phase: Phases = None, students: Students = None, course: Course = R
 
 
 @app.command()
+def report(
+    phase: Phases = None,
+    to: Annotated[Path | None, typer.Option(help="The folder to write.", show_default="autograde/reports")] = None,
+    course: Course = ROOT,
+):
+    """Who is stuck where, who wrote alike, who may have used a library: csv and html, for your eyes."""
+    from autograde.delegation import delegation_report
+    from autograde.report import class_report
+    from autograde.similarity import similarity_report
+
+    names = sorted({name for _, name in _graded(course, phase, ())})
+    if not names:
+        _say("Nothing is graded yet: run autograde grade.")
+        raise typer.Exit(2)
+    folder = to or course / "autograde" / "reports"
+    makers = (class_report, similarity_report, delegation_report)
+    work = list(product(names, makers))
+    made = [make(course, name, folder) for name, make in track(work, "reports", console=console)]
+    for paths, shown in made:
+        for one in shown:
+            console.print(one)
+        _say("\n".join(f"wrote {path}" for path in paths))
+
+
+@app.command()
 def export(
     phase: Phases = None,
     to: Annotated[Path | None, typer.Option(help="The file to write.", show_default="autograde/grades.csv")] = None,
+    canvas: Annotated[Path | None, typer.Option(help="A gradebook downloaded from Canvas, to be filled in.")] = None,
+    column: Annotated[str | None, typer.Option(help="Its column: the assignment's name or number.")] = None,
     course: Course = ROOT,
 ):
-    """Write the grades as csv."""
-    from autograde import grade as grading
+    """Write the grades as csv; with --canvas, into a copy of a gradebook that was downloaded from Canvas."""
+    from autograde import grades
+    from autograde.canvas import CanvasError
 
-    path = to or course / "autograde" / "grades.csv"
-    grading.export(course, path, phase or ())
+    if canvas is None:
+        path = to or course / "autograde" / "grades.csv"
+        grades.export(course, path, phase or ())
+        _say(f"wrote {path}")
+        return
+    if len(phase or ()) != 1:
+        raise typer.BadParameter("name the one phase whose grades go into that column", param_hint="PHASE")
+    path = to or course / "autograde" / f"canvas-{phase[0]}.csv"
+    try:
+        merged = grades.export_to_canvas(course, phase[0], canvas, column or phase[0], path)
+    except (CanvasError, OSError) as error:
+        _say(f"{error}")
+        raise typer.Exit(1) from None
+    _say("\n".join(merged.lines()))
+
+
+@app.command()
+def release(
+    phase: Annotated[str, typer.Argument(help="The phase the class is at, e.g. phase2_attention")],
+    to: Annotated[Path | None, typer.Option(help="The zip to write.", show_default="build/")] = None,
+    course: Course = ROOT,
+):
+    """Make the zip a class is handed: checks that work, without solutions, hidden cases or later answers."""
+    from autograde.build import BuildError
+    from autograde.release import release as make
+
+    try:
+        path = make(course, phase, to, partial(track, description="exams", console=console))
+    except BuildError as error:
+        _say(f"{error}")
+        raise typer.Exit(1) from None
     _say(f"wrote {path}")
+
+
+@app.command()
+def doctor():
+    """Try the sandbox of this machine: what holds, what does not, and the command that mends it."""
+    from autograde.doctor import report as examine
+    from autograde.doctor import tier
+
+    with console.status("trying to get out of the sandbox"):
+        found = tier()
+    raise typer.Exit(examine(console, found))
 
 
 @app.command("kill-matrix", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -162,6 +232,13 @@ def kill_matrix(context: typer.Context):
     from autograde.kill_matrix import main
 
     raise typer.Exit(main(context.args))
+
+
+def _graded(course, phase, students):
+    """(student, phase) of every graded submission that was asked for."""
+    from autograde import grades
+
+    return grades.autograded(course, phase or (), _names(students))
 
 
 def _names(students):

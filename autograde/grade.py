@@ -6,18 +6,17 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 from nbgrader.api import Gradebook, MissingEntry
-from nbgrader.converters import GenerateFeedback
-from nbgrader.plugins import CsvExportPlugin
 from nbgrader.utils import parse_utc
 
 from autograde import intake, pool
 from autograde.build import BuildError, release, render
-from autograde.course import load_config, phases, run_step
+from autograde.course import load_config, phases
 from autograde.doctor import BANNERS
 from autograde.gradebook import GradebookError, Writer, back_up, in_plain_words
+from autograde.grades import chosen
 from autograde.journal import Busy, Journal, alone
 from autograde.preprocessors import MarkInSandbox
-from autograde.record import NotRecorded, Result, reason, record, sanitised
+from autograde.record import NotRecorded, Result, record, sanitised
 from autograde.sandbox import SandboxError
 
 NOT_STARTED = (BuildError, Busy)
@@ -39,9 +38,9 @@ class Task:
 
 def submissions(root, names=(), students=()):
     """(student, phase) for every folder under autograde/submitted/<student>/<phase>."""
-    folders = sorted(path for path in Path(root, "autograde", "submitted").glob("*/*") if path.is_dir())
+    folders = sorted(Path(root, "autograde", "submitted").glob("*/*"))
     found = [(path.parent.name, path.name) for path in folders if not path.name.startswith(".")]
-    return _chosen(found, names or phases(root), students)
+    return chosen(found, names or phases(root), students)
 
 
 def register_all(root, names, due=None):
@@ -143,28 +142,3 @@ class Run:
         entry = {"student": task.student, "phase": task.phase, "print": task.fingerprint, "result": asdict(result)}
         self.journal.add(entry)
         return result
-
-
-def write_feedback(root, student, phase):
-    """Write the feedback page of one graded submission. Returns a problem in one sentence, or None."""
-    worked, log = run_step(GenerateFeedback, load_config(root), phase, student)
-    return None if worked else reason(log)
-
-
-def autograded(root, names=(), students=()):
-    """(student, phase) for every graded submission."""
-    found = [(p.parent.parent.name, p.parent.name) for p in Path(root, "autograde", "autograded").glob("*/*/*.ipynb")]
-    return _chosen(sorted(found), names or phases(root), students)
-
-
-def _chosen(found, names, students):
-    return [(who, phase) for who, phase in found if phase in names and (not students or who in students)]
-
-
-def export(root, path, names=()):
-    """Write the gradebook as csv."""
-    config = load_config(root)
-    plugin = CsvExportPlugin(config=config)
-    plugin.to, plugin.assignment = str(path), list(names)
-    with Gradebook(config.CourseDirectory.db_url) as gradebook:
-        plugin.export(gradebook)

@@ -8,6 +8,7 @@ Started by `autograde.sandbox` as a plain script; imports nothing of the course 
 
 import ctypes
 import gc
+import io
 import os
 import resource
 import select
@@ -86,14 +87,14 @@ def _end(pid):
 
 def warm_up():
     """Import what notebooks use, once, in one thread, and take one gradient: torch loads parts of itself lazily."""
-    import matplotlib
     import torch
-
-    matplotlib.use("Agg")
-    import matplotlib.figure  # noqa: F401
     from IPython.core.interactiveshell import InteractiveShell  # noqa: F401
+    from matplotlib.figure import Figure
 
     torch.set_num_threads(1)
+    figure = Figure()  # the first picture of a process loads fonts
+    figure.add_subplot(title="$x$ y").plot([0, 1])
+    figure.savefig(io.BytesIO(), format="png")
     calls, ups = [{"args": {"x": torch.ones(2, 3)}, "options": {}}], [[torch.ones(2, 3)]]
     for watch in (False, True):  # the bans import much at their first use
         request = Request("function", "", calls, cotangents=ups, bans=list(forbid.BANS), watch=watch)

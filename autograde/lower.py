@@ -57,7 +57,6 @@ def fresh():
 def wall_off(tier):
     """In the child, before it hears anything: its home, and in the partial tier its walls."""
     os.setsid()
-    os.nice(10)  # what hunts a fork bomb must come first
     os.chdir(HOME)
     os.environ.update(MPLCONFIGDIR=str(HOME))
     tempfile.tempdir = None  # found again, from the child's own environment
@@ -106,7 +105,7 @@ def _remove(folder):
 
 
 def _end_orphans(end):
-    """All that is below us, for orphans are ours. A fork bomb is faster than we are: it is frozen before it is killed."""
+    """End all that is below us, for orphans are ours. A fork bomb is faster than we are: first it is frozen."""
     before = set()
     while found := _descendants():
         for pid in found:

@@ -73,3 +73,11 @@ c.HTMLExporter.filters = {
     "clean_html": "autograde.feedback.clean_html",
     "markdown2html": "autograde.feedback.markdown2html",
 }
+
+# Grades may hold what learners wrote, such as names: no cell of a csv may make a spreadsheet calculate.
+c.ExportApp.plugin_class = "autograde.canvas.SafeCsvExportPlugin"
+
+# What is handed in is looked at before nbgrader opens or copies anything: only regular files, only what is a notebook.
+from autograde.intake import install  # noqa: E402  needs the path that is set above
+
+install()

@@ -19,7 +19,9 @@ from autograde.gradebook import GradebookError, plain
 
 
 class _Recording(Autograde):
-    """nbgrader's Autograde for a notebook that is sanitised already."""
+    """nbgrader's Autograde for a notebook that is taken in and sanitised already."""
+
+    stages_first = False
 
     def convert_single_notebook(self, notebook_filename):
         self.exporter._preprocessors = []

@@ -15,6 +15,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import matplotlib
+
 from autograde import inside, landlock, lower
 from autograde.course import ROOT
 from autograde.repair import SandboxError, System, diagnose
@@ -181,6 +183,8 @@ def _bubblewrap(stage, control, hidden):
         elif os.path.isdir(path):
             arguments += ["--ro-bind", path, path]
     arguments += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--perms", "1777", "--tmpfs", inside.HOME]
+    for known in Path(matplotlib.get_cachedir()).glob("fontlist-*.json"):  # or each start would look for all fonts
+        arguments += ["--ro-bind", str(known), f"{inside.HOME}/{known.name}"]
     for path in _prefixes():
         for parent in list(reversed(Path(path).parents))[1:]:  # made here, and open to nobody, too
             arguments += ["--perms", "0755", "--dir", str(parent)]
