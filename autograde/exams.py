@@ -58,6 +58,9 @@ class Papers:
     def __init__(self, key, own_seeds=False):
         self.key, self.own_seeds, self._drawn = key, own_seeds, {}
 
+    def __getstate__(self):  # what is drawn stays here: another process draws the same
+        return self.__dict__ | {"_drawn": {}}
+
     def on(self, name, student):
         """The Paper on an exercise for a student."""
         who = student if self.own_seeds else ""
