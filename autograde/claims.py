@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 import torch
-from nbformat.v4 import new_output
+from nbformat import NotebookNode, from_dict
 
 from utils.observe import Request, codec, limits, nothing_seen
 
@@ -230,7 +230,7 @@ def cell_outputs(message, room=MAX_NOTEBOOK):
         output = _OUTPUTS.get(_text(claim, "output_type"), _unknown)(claim)
         room -= size_of([output])
         if room < 0 or len(kept) == MAX_OUTPUTS:
-            kept.append(new_output("stream", name="stdout", text=_LEFT_OUT + "\n"))
+            kept.append(_node("stream", name="stdout", text=_LEFT_OUT + "\n"))
             break
         kept.append(output)
     return kept
@@ -255,6 +255,11 @@ def _text(claim, key):
     return text
 
 
+def _node(kind, **parts) -> NotebookNode:
+    """An output, as nbformat.v4.new_output makes it; that one looks at its schema each time, which costs much."""
+    return from_dict({"output_type": kind, **parts})
+
+
 def _unknown(claim):
     raise BadClaim("an output of an unknown kind")
 
@@ -262,7 +267,7 @@ def _unknown(claim):
 def _stream(claim):
     name = _text(claim, "name")
     _must(name in ("stdout", "stderr"), "a stream of another name")
-    return new_output("stream", name=name, text=_coloured(_text(claim, "text")))
+    return _node("stream", name=name, text=_coloured(_text(claim, "text")))
 
 
 def _display(claim):
@@ -270,7 +275,9 @@ def _display(claim):
     _must(type(data) is dict and all(type(part) is str for part in (*data, *data.values())), "an output without data")
     shown = {kind: _part(kind, text) for kind, text in data.items()}
     shown = {kind: text for kind, text in shown.items() if text is not None}
-    return new_output(claim["output_type"], data=shown or {"text/plain": "(an output of a kind that is not kept)"})
+    data = shown or {"text/plain": "(an output of a kind that is not kept)"}
+    count = {"execution_count": None} if claim["output_type"] == "execute_result" else {}
+    return _node(claim["output_type"], data=data, metadata={}, **count)
 
 
 def _part(kind, text):
@@ -288,7 +295,7 @@ def _error(claim):
     lines = claim.get("traceback")
     _must(type(lines) is list and all(type(line) is str for line in lines), "an error without a traceback")
     traceback = _coloured("\n".join(lines)).split("\n")
-    return new_output(
+    return _node(
         "error",
         ename=_line(_text(claim, "ename"), 200),
         evalue=codec.printable(_text(claim, "evalue")[:MAX_LINE], "\n\t"),

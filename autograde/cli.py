@@ -58,7 +58,10 @@ def grade(
     workers: Annotated[int, typer.Option(min=1, help="Processes of this machine that mark.")] = 1,
     scheduler: Annotated[str | None, typer.Option(metavar="TCP://…", help="Mark on a dask cluster.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run was stopped.")] = False,
-    seed_from: Annotated[str, typer.Option(help="course: the same inputs for all; student: own ones.")] = "course",
+    seed_from: Annotated[
+        str | None,
+        typer.Option(help="course: the same inputs for all; student: own ones.", show_default="as configured: course"),
+    ] = None,
     backup: Annotated[bool, typer.Option(help="Copy the gradebook first.")] = True,
     trusted: Annotated[
         bool, typer.Option("--i-trust-these-submissions", help="Allow grading without any sandbox.")
@@ -71,19 +74,24 @@ def grade(
     """
     from autograde import grade as grading
 
-    if seed_from not in ("course", "student"):
+    if seed_from not in (None, "course", "student"):
         raise typer.BadParameter("course or student", param_hint="--seed-from")
     work = grading.submissions(course, phase or (), _names(students))
     if not work:
         _say("Nothing to grade. Put notebooks into autograde/submitted/<student>/<phase>/<phase>.ipynb")
         raise typer.Exit(2)
-    options = {"resume": resume, "workers": workers, "scheduler": scheduler, "own_seeds": seed_from == "student"}
+    options = {
+        "resume": resume,
+        "workers": workers,
+        "scheduler": scheduler,
+        "own_seeds": seed_from and seed_from == "student",
+    }
     with _stops():
         if backup and (copy := grading.back_up_gradebook(course)):
             _say(f"The gradebook as it was is kept in {copy}")
         new = grading.register_all(course, {name for _, name in work}, due)
         _say("\n".join(f"{name} was not in the gradebook yet: recorded." for name in new))
-        with grading.Run(course, trusted=trusted, **options) as run:
+        with grading.Run(course, trusted=trusted or None, **options) as run:
             _say(run.banner)
             results = _followed(run.grade(work), len(work))
     console.print(_table(results))

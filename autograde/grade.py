@@ -16,7 +16,7 @@ from autograde.gradebook import GradebookError, Writer, back_up, in_plain_words
 from autograde.grades import chosen
 from autograde.journal import Busy, Journal, alone
 from autograde.preprocessors import MarkInSandbox
-from autograde.record import NotRecorded, Result, record, sanitised
+from autograde.record import NotRecorded, Result, record, sanitised, sweep
 from autograde.sandbox import SandboxError
 
 NOT_STARTED = (BuildError, Busy)
@@ -40,7 +40,7 @@ def submissions(root, names=(), students=()):
     """(student, phase) for every folder under autograde/submitted/<student>/<phase>."""
     folders = sorted(Path(root, "autograde", "submitted").glob("*/*"))
     found = [(path.parent.name, path.name) for path in folders if not path.name.startswith(".")]
-    return chosen(found, names or phases(root), students)
+    return sorted(chosen(found, names or phases(root), students), key=lambda one: one[1])  # phase by phase
 
 
 def register_all(root, names, due=None):
@@ -88,6 +88,7 @@ class Run:
     def __enter__(self):
         with ExitStack() as stack:
             stack.enter_context(alone(self.root / "autograde" / ".grading.lock"))
+            sweep(self.root / "autograde")
             self.tier = MarkInSandbox(config=self.config).allowed_tier()
             self.banner = BANNERS.get(self.tier, "")
             self.writer = stack.enter_context(Writer(self.config.CourseDirectory.db_url))
@@ -135,10 +136,11 @@ class Run:
     def _recorded(self, task, marking):
         if isinstance(marking, Exception):
             return Result(task.student, task.phase, notes=[f"not graded: {marking}"])
+        entry = {"student": task.student, "phase": task.phase, "print": task.fingerprint}
         try:
-            result = record(self.config, self.writer, task, marking)
+            with in_plain_words():
+                result = record(self.config, self.writer, task, marking)
+                self.journal.add(entry | {"result": asdict(result)})
         except NotRecorded as problem:
             return Result(task.student, task.phase, notes=[f"not graded: {problem}"])
-        entry = {"student": task.student, "phase": task.phase, "print": task.fingerprint, "result": asdict(result)}
-        self.journal.add(entry)
         return result

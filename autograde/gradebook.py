@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -83,12 +83,21 @@ def plain(words):
             "the gradebook is locked: another program is writing to it (formgrader, or a second grading run). "
             "Nothing is lost. Close it, then run again with --resume."
         )
-    if "disk is full" in words or "No space left" in words:
+    if any(said in words for said in ("disk is full", "No space left", "quota exceeded")):
         return "the disk is full. Nothing is lost. Make room, then run again with --resume."
     if "readonly database" in words or "unable to open database" in words:
         return "the gradebook cannot be written to: mend the rights of its file and folder, then run again."
-    if "could not connect" in words or "Connection refused" in words:
-        return "the gradebook's server does not answer: start it, or mend CourseDirectory.db_url."
+    if any(
+        said in words
+        for said in (
+            "could not connect",
+            "Connection refused",
+            "connection failed",
+            "server closed",
+            "terminating conn",
+        )
+    ):
+        return "the gradebook's server does not answer: start it, or mend CourseDirectory.db_url. Nothing is lost."
     return None
 
 
@@ -108,7 +117,9 @@ def back_up(db_url, folder):
         secret = {"PGPASSWORD": url.password} if url.password else {}
         command = ["pg_dump", "--format=custom", f"--file={path}", address]
         if subprocess.run(command, capture_output=True, env=os.environ | secret).returncode == 0:
+            _keep_the_newest(folder)
             return path
+        path.unlink(missing_ok=True)
     raise GradebookError(
         "no backup of the gradebook could be made: install pg_dump of your server's version, or back it up yourself "
         "and run with --no-backup."
@@ -122,13 +133,18 @@ def _copy_sqlite(source, folder, name):
         folder.mkdir(parents=True, exist_ok=True)
         part = folder / f"{name}.part"
         try:
-            with sqlite3.connect(f"file:{source}?mode=ro", uri=True) as book, sqlite3.connect(part) as copy:
+            address = f"{source.absolute().as_uri()}?mode=ro"
+            with closing(sqlite3.connect(address, uri=True)) as book, closing(sqlite3.connect(part)) as copy:
                 book.backup(copy)
             part.replace(folder / name)
         except sqlite3.OperationalError as error:
             raise GradebookError(plain(str(error)) or f"the gradebook cannot be copied: {error}") from None
         finally:
             part.unlink(missing_ok=True)
-        for old in sorted(folder.glob("gradebook-*.db"))[:-BACKUPS]:
-            old.unlink()
+        _keep_the_newest(folder)
     return folder / name
+
+
+def _keep_the_newest(folder):
+    for old in sorted([*folder.glob("gradebook-*.db"), *folder.glob("gradebook-*.dump")])[:-BACKUPS]:
+        old.unlink()

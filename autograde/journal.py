@@ -3,7 +3,7 @@
 import fcntl
 import json
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -21,12 +21,10 @@ class Journal:
     def read(self):
         """Take what earlier runs have done as done. A line that was cut off by a crash does not count."""
         if self.path.exists():
-            for line in self.path.read_text("utf-8").splitlines():
-                try:
+            for line in self.path.read_bytes().splitlines():
+                with suppress(ValueError, KeyError, TypeError):
                     entry = json.loads(line)
-                    self._done[entry["student"], entry["phase"]] = entry
-                except (ValueError, KeyError, TypeError):
-                    continue
+                    self._done[entry["student"], entry["phase"]] = {"print": "", **entry}
         return self
 
     def restart(self):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from nbformat import from_dict
 from nbgrader.utils import is_grade, is_solution
 
-from autograde.claims import BadClaim
+from autograde.claims import MAX_NOTEBOOK, BadClaim, size_of
 from autograde.sandbox import Ended, Sandbox
 from utils.checks import EXERCISES
 
@@ -99,7 +99,7 @@ class _Sitting:
 
     def __init__(self, sandbox, marking):
         self.sandbox, self.marking = sandbox, marking
-        self.session, self.starts, self.past = None, 0, []
+        self.session, self.starts, self.past, self.room = None, 0, [], MAX_NOTEBOOK
         self.end = time.monotonic() + sandbox.limits.notebook
 
     def run(self, number, source):
@@ -107,11 +107,15 @@ class _Sitting:
         if not source.strip():
             return
         try:
-            outputs = self._child().run(source)
+            outputs = self._child().run(source, self.room)
+            self.room -= size_of(outputs)
             self.past.append(source)
         except Ended as ended:
             self._note("", f"cell {number + 1}: {ended.reason}")
             outputs = [_sentence("Ended", f"This cell did not finish: {ended.reason}.")]
+        except BadClaim as bad:
+            self._note("", f"cell {number + 1}: an answer that no honest process gives: {bad}")
+            outputs = [_sentence("Ended", "What this cell showed cannot be read.")]
         self.marking.outputs[number] = outputs
 
     def ask(self, number, name, paper, points):
@@ -163,7 +167,7 @@ class _Sitting:
         for source in list(self.past):
             try:
                 self.session.run(source)
-            except Ended:
+            except (Ended, BadClaim):
                 self.past.remove(source)
                 return
 

@@ -42,13 +42,14 @@ class Here:
     def mark(self, task):
         """The Marking of one task."""
         if task.phase not in self._markers:
+            self.__exit__()  # one sandbox at a time: work comes phase by phase
             self._markers[task.phase] = Marker(task.phase, *vars(self._desk).values()).__enter__()
         return self._markers[task.phase].mark(task.notebook, task.student)
 
     def marked(self, tasks):
-        """Yield (task, its Marking, or the exception that its marking raised), in any order."""
+        """Yield (task, its Marking, or the exception that its marking raised; None if it had a result)."""
         for task in tasks:
-            yield task, _attempt(self.mark, task)
+            yield task, None if task.result else _attempt(self.mark, task)
 
 
 class Processes:
@@ -65,14 +66,17 @@ class Processes:
             self._pool.shutdown(cancel_futures=True)
 
     def marked(self, tasks):
-        """Yield (task, its Marking, or the exception that its marking raised), in any order."""
+        """Yield (task, its Marking, or the exception that its marking raised; None if it had a result)."""
         tasks, again, flying, deaths = iter(tasks), deque(), {}, {}
         while True:
             while len(flying) < 2 * self._workers:
                 task = again.popleft() if again else next(tasks, None)
                 if task is None:
                     break
-                flying[self._submit(task)] = task, self._pool
+                if task.result:
+                    yield task, None
+                else:
+                    flying[self._submit(task)] = task, self._pool
             if not flying:
                 return
             for future in wait(flying, return_when="FIRST_COMPLETED").done:

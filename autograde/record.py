@@ -17,6 +17,8 @@ from autograde import preprocessors
 from autograde.course import run_step
 from autograde.gradebook import GradebookError, plain
 
+RECORDING = ".recording-"  # begins the name of the folder in which a submission is being recorded
+
 
 class _Recording(Autograde):
     """nbgrader's Autograde for a notebook that is taken in and sanitised already."""
@@ -63,7 +65,7 @@ def record(config, writer, task, marking):
     Raises NotRecorded, and GradebookError where no submission could be recorded at present.
     """
     root = Path(config.CourseDirectory.root)
-    with TemporaryDirectory(dir=root / "autograde", prefix=".recording-") as folder:
+    with TemporaryDirectory(dir=root / "autograde", prefix=RECORDING) as folder:
         folder = Path(folder)
         _lay_out(folder / "submitted" / task.student / task.phase, task)
         own = deepcopy(config)
@@ -111,6 +113,16 @@ def _move(new, parent):
         place.rename(old)
     new.rename(place)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def sweep(folder):
+    """Clear away what a killed run left in the folder; a notebook that was on its way to its place is put there."""
+    for left in folder.glob(f"{RECORDING}*"):
+        for new in left.glob("autograded/*/*"):
+            place = folder / "autograded" / new.parent.name / new.name
+            if not place.exists() and new.with_name("old").exists() and new.name != "old":
+                new.rename(place)
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _failure(log):

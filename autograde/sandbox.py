@@ -136,11 +136,14 @@ class Session:
         self._line.close()
         self.cpu_seconds = self._sandbox.finish()
 
-    def run(self, source):
-        """The outputs of one cell, as nbformat has them. Raises Ended if the child does not survive it."""
+    def run(self, source, room=claims.MAX_NOTEBOOK):
+        """The outputs of one cell, as nbformat has them; `room`: characters that they may take.
+
+        Raises Ended if the child does not survive it, claims.BadClaim for an answer that is none.
+        """
         seconds = min(self._sandbox.limits.cell, max(0.1, self._end - time.monotonic()))
         self._send(codec.encode({"do": "run", "source": source, "seconds": seconds}))
-        return claims.cell_outputs(self._receive(seconds))
+        return claims.cell_outputs(self._receive(seconds), room)
 
     def observe(self, name, requests):
         """Yield what the child claims to have seen, one observation per encoded request; fewer if that fork died.
@@ -156,7 +159,7 @@ class Session:
                 alive = bool(body)
                 if not alive:  # the end mark
                     return
-                yield claims.observation(body)
+                yield claims.observation(body, request)
         finally:
             if alive and not self.ended:
                 self._send(b"")

@@ -156,7 +156,7 @@ class Job:
     """What a pool needs to know of a submission."""
 
     def __init__(self, student, work):
-        self.student, self.phase, self.notebook = student, "sample", work
+        self.student, self.phase, self.notebook, self.result = student, "sample", work, None
 
 
 class Lethal(Papers):
