@@ -95,7 +95,7 @@ def require(pinned, found, mend="", trusted=False):
 
 def _refusal(pinned, found, mend):
     if found == "partial":
-        ways = 'or accept these walls: c.Grading.tier = "partial" in nbgrader_config.py'
+        ways = 'or accept these walls: c.MarkInSandbox.tier = "partial" in nbgrader_config.py'
     else:
         ways = "or say --i-trust-these-submissions, if each of them may do what you may do"
     wanted = "full" if pinned == "none" else pinned

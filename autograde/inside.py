@@ -6,6 +6,7 @@ below "full" (autograde/walls.py) there are no namespaces: lower.py is what stan
 Started by `autograde.sandbox` as a plain script; imports nothing of the course but `utils.observe`.
 """
 
+import contextlib
 import ctypes
 import gc
 import io
@@ -117,6 +118,7 @@ def _first_child(line, limits, tier):
             _wall_off_without_namespaces(limits, tier)
             serve(line)
         _prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # or its own uid_map would belong to root
+        _first_to_go()
         uid, gid = os.getuid(), os.getgid()
         _must(_libc.unshare(sum(_NEW.values())), "unshare")
         for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
@@ -164,6 +166,12 @@ def _fall_silent():
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
+
+
+def _first_to_go():
+    """Should memory run out, let the kernel end this process, and no other of this machine."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
 
 
 def _limit(limits, running=0):

@@ -12,7 +12,7 @@ import struct
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same numbers on every processor
-_PATH_BENEATH = 1
+_PATH_BENEATH, _PR_SET_NO_NEW_PRIVS = 1, 38
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
@@ -52,6 +52,7 @@ def confine(readable, home):
     if able < OLDEST:
         raise OSError(errno.ENOSYS, "Landlock is missing or too old: it needs Linux 6.2")
     filters = _seccomp([*FORBIDDEN, *(SIGNALS if able < 6 else ())])
+    _must(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")  # or an ordinary user may not
     _landlock(able, readable, home)
     _must(filters.seccomp_load(filters.context), "loading the filter")
 

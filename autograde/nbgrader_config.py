@@ -17,6 +17,7 @@ c = get_config()  # noqa: F821
 # Where things lie. A release is always notebooks/<phase>/<phase>.ipynb.
 c.CourseDirectory.root = str(ROOT)
 c.CourseDirectory.db_url = f"sqlite:///{ROOT / 'autograde' / 'gradebook.db'}"
+c.CourseDirectory.course_id = "default_course"  # a course's row that exists: PostgreSQL insists, nbgrader's "" has none
 c.CourseDirectory.source_directory = "solutions"
 c.CourseDirectory.release_directory = "notebooks"
 for step in ("submitted", "autograded", "feedback", "solution", "source_with_tests"):

@@ -57,8 +57,8 @@ class Sandbox:
 
     def __enter__(self):
         self._stage = Path(tempfile.mkdtemp(prefix="stage-"))
-        walls.fill(self._stage, self.phase)
         try:
+            walls.fill(self._stage, self.phase)
             self._start()
         except BaseException:
             self.__exit__()
@@ -76,10 +76,12 @@ class Sandbox:
     def order(self, limits, line):
         """Have a child forked that talks over `line`, which is closed here."""
         with line:
-            if self._process.poll() is not None:
+            try:
+                socket.send_fds(self._control, [limits], [line.fileno()])
+            except OSError:  # the warm process has died
                 self._stop()
                 self._start()
-            socket.send_fds(self._control, [limits], [line.fileno()])
+                socket.send_fds(self._control, [limits], [line.fileno()])
 
     def finish(self):
         """End the child. Returns the CPU seconds it is known to have used."""

@@ -109,7 +109,7 @@ def test_nothing_can_be_written_elsewhere(sandbox, place):
 
 
 LETHAL = {
-    "an endless loop": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+    "an endless loop": "import signal; signal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True: pass",
     "os._exit": "import os; os._exit(0)",
     "killing everyone": "import os\ntry: os.kill(-1, 9)\nfinally: os._exit(1)",
     "a segmentation fault": "import ctypes; ctypes.string_at(0)",

@@ -88,6 +88,14 @@ def test_the_painter_runs_the_function_it_is_given():
     assert "= 0.125" in widgets.MaskPainter(mine).words() and len(calls) == 1
 
 
+def test_without_a_function_of_yours_the_numbers_are_the_twins():
+    """Does the painter's own softmax, which needs no twin, agree with it on every mask, an empty row included?"""
+    for kind in widgets.MASKS:
+        mask = widgets.mask_of(kind) & (torch.arange(6)[:, None] != 3)
+        mine, twin = (softmax(widgets.SCORES, mask) for softmax in (widgets.row_by_row, oracle.masked_softmax))
+        assert torch.allclose(mine, twin) and (mine[3] == 0).all()
+
+
 def test_controls_have_names_and_can_be_reached(painter):
     """Has every control a description, so that a keyboard or a screen reader finds it?"""
     named = [painter.mask_control, painter.query_control, painter.temperature_control, *painter.key_controls]

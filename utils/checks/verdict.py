@@ -117,8 +117,8 @@ def _fits(exam, mistake, runs, index):
     if _spotted(mistake, run[2], run[1]):
         return mistake.certain or not any(_fails(exam, mistake.twin, case) for case, *_ in passed)
     return any(
-        _fails(exam, twin, run[0])
-        and _reproduces(exam, twin, run)
+        _reproduces(exam, twin, run)
+        and _fails(exam, twin, run[0])
         and not any(_fails(exam, twin, case) for case, *_ in passed)
         for twin in _ways(mistake)
     )
@@ -131,6 +131,8 @@ def _ways(mistake):
 
 def _reproduces(exam, twin, run):
     case, request, got, expected, _ = run
+    if case.judge:  # by a rule: there are no numbers to replay
+        return False
     wrong = exam.mistaken(twin, case)
     return not _refused(wrong) and judge.alike(exam.exercise, case, request, got, wrong, expected)
 

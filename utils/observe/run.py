@@ -1,5 +1,6 @@
 """`observe(obj, request)`: call the object as asked and write down what happened, without any opinion about it."""
 
+import contextlib
 import linecache
 import os
 import traceback
@@ -55,17 +56,20 @@ def observe(obj, request):
     return codec.decode(answer(obj, codec.encode(vars(request))))
 
 
-def answer(obj, message):
-    """`observe` as it crosses a process boundary: an encoded request in, an encoded observation out."""
+def answer(obj, message, put_back=True):
+    """`observe` as it crosses a process boundary: an encoded request in, an encoded observation out.
+
+    put_back: whether random states and the like are to be as before; False is for a process that does nothing else.
+    """
     asked = Request(**codec.decode(message))
     seen = nothing_seen()
     shapes = set() if asked.watch else None
     with (
         limits.captured(seen),
-        limits.global_state(getattr(torch, asked.default_dtype or asked.dtype), asked.seed, seen),
-        forbid.bans(asked.bans, asked.name if asked.own_twin else None, shapes) as rules,
+        limits.global_state(getattr(torch, asked.default_dtype or asked.dtype), asked.seed, seen, put_back),
+        forbid.bans(asked.bans, asked.name if asked.own_twin else None, shapes, all_along=asked.watch) as rules,
     ):
-        run = _Run(obj, asked, seen)
+        run = _Run(obj, asked, seen, contextlib.nullcontext if asked.watch else rules.nets)
         try:
             run.go()
         except _ANYTHING as error:  # a learner's object may fail at any touch: its state, its parameters, its name
@@ -97,8 +101,10 @@ _ANYTHING = (Exception, limits.TookTooLong, SystemExit, GeneratorExit)
 
 
 class _Run:
-    def __init__(self, obj, asked, seen):
-        self.obj, self.asked, self.seen = obj, asked, seen
+    """One request. `nets` makes the context for what a learner wrote; our own copying and comparing need none."""
+
+    def __init__(self, obj, asked, seen, nets):
+        self.obj, self.asked, self.seen, self.nets = obj, asked, seen, nets
         self.dtype = getattr(torch, asked.dtype)
         self.built = {}  # generators and fixtures of this request: equal ones are one object
 
@@ -124,7 +130,7 @@ class _Run:
         args, options = self._materialise(self.asked.init)
         try:
             state, seed = torch.get_rng_state(), torch.initial_seed()
-            with limits.time_limit(self.asked.seconds):
+            with limits.time_limit(self.asked.seconds), self.nets():
                 module = self.obj(*args.values(), **options).to(self.dtype)
                 self._fill(module)
             if torch.initial_seed() == seed:
@@ -171,16 +177,18 @@ class _Run:
         positional = [part for key in args for part in (named[key] if key.startswith("*") else [named[key]])]
         try:
             with limits.time_limit(self.asked.seconds):
-                result = target(*positional, **{key: named[key] for key in options})
-                notes["value"] = codec.decode(codec.encode(result))
+                with self.nets():
+                    result = target(*positional, **{key: named[key] for key in options})
+                    value = codec.encode(result)  # a result may bring code of its own
+                notes["value"] = codec.decode(value)
                 if self.asked.cotangents is not None:
                     self._gradients(result, leaves, module, self.asked.cotangents[index], notes)
         except _ANYTHING as error:
             notes["raised"] = self.raised(error)
             result = None
-        notes["changed"] = [key.lstrip("*") for key, value in named.items() if not _same(before[key], _snapshot(value))]
-        if module is not None:
-            notes["changed"] += [] if _same(state, _snapshot(module)) else ["the module's own state or train/eval flag"]
+        notes["changed"] = [key.lstrip("*") for key, value in named.items() if not _same(before[key], value)]
+        if module is not None and not _same(state, module):
+            notes["changed"].append("the module's own state or train/eval flag")
         notes["shares"] = [key for key, value in named.items() if _shares(result, value)]
         return notes
 
@@ -251,11 +259,13 @@ def _text_of(error):
 
 def _where(error):
     """The learner's own line that failed, as "cell or file, line n: code"; "" if none of the frames is theirs."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename.startswith(_OURS) or f"{os.sep}site-packages{os.sep}" in frame.filename:
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        path, name = frame.f_code.co_filename, frame.f_code.co_name
+        if path.startswith(_OURS) or f"{os.sep}site-packages{os.sep}" in path:
             continue
-        code = (frame.line or linecache.getline(frame.filename, frame.lineno)).strip()
-        return f"line {frame.lineno} of {frame.name}: {code}" if code else f"line {frame.lineno} of {frame.name}"
+        linecache.checkcache(path)
+        code = linecache.getline(path, line, frame.f_globals).strip()
+        return f"line {line} of {name}: {code}" if code else f"line {line} of {name}"
     return ""
 
 
@@ -270,25 +280,36 @@ def _floating(value):
 def _snapshot(value):
     """A copy to compare with later; modules by their state, generators by seed, everything else by its encoding."""
     if isinstance(value, nn.Module):
-        parts = [(part.training, len(part._forward_hooks), len(part._forward_pre_hooks)) for part in value.modules()]
-        return {"state": {key: _snapshot(part) for key, part in value.state_dict().items()}, "parts": parts}
+        return {key: _snapshot(part) for key, part in value.state_dict().items()}, _flags(value)
     if isinstance(value, torch.Generator):
         return value.initial_seed()
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
-    return codec.encode(value)
+    if type(value) is np.ndarray:
+        return value.copy()
+    return value if type(value) in _UNCHANGING else codec.encode(value)
 
 
-def _same(before, after):
-    if isinstance(before, torch.Tensor):
-        return (
-            before.shape == after.shape
-            and before.dtype == after.dtype
-            and torch.equal(before.nan_to_num(), after.nan_to_num())
-        )
-    if isinstance(before, dict) and before.keys() == after.keys():
-        return all(_same(part, after[key]) for key, part in before.items())
-    return before == after
+_UNCHANGING = {type(None), bool, int, float, str}
+
+
+def _flags(module):
+    return [(part.training, len(part._forward_hooks), len(part._forward_pre_hooks)) for part in module.modules()]
+
+
+def _same(before, now):
+    """Is an object still what its snapshot says?"""
+    if isinstance(now, nn.Module) and type(before) is tuple:
+        state, flags = before
+        new = now.state_dict()
+        return flags == _flags(now) and state.keys() == new.keys() and all(_same(state[key], new[key]) for key in new)
+    if isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor):
+        if before.shape != now.shape or before.dtype != now.dtype:
+            return False
+        return torch.equal(before, now) or torch.equal(before.nan_to_num(), now.detach().nan_to_num())
+    if type(now) is type(before) is np.ndarray:
+        return before.dtype == now.dtype and before.shape == now.shape and before.tobytes() == now.tobytes()
+    return before is now or before == _snapshot(now)
 
 
 def _shares(result, argument):

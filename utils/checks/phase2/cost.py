@@ -5,7 +5,7 @@ import torch
 from utils import oracle
 from utils.checks.draw import given, mask, normal
 from utils.checks.exercise import Replays, Spotted, case, refusal, register
-from utils.checks.phase2 import PHASE
+from utils.checks.phase2 import PHASE, rules
 from utils.checks.phase2.dot_product import FAR_BELOW
 
 
@@ -64,17 +64,6 @@ register(
         "return exact ints": counted(lambda *n: float(right_flops(*n)), lambda *n: float(right_bytes(*n))),
     },
 )
-
-
-def score_table(got, case, request):
-    """Was a floating tensor made whose last two axes are q_len and kv_len?"""
-    if not case.watch:
-        return None
-    args = request.calls[0]["args"]
-    q_len, kv_len = args["q"].shape[-2], args["k"].shape[-2]
-    if {(q_len, kv_len), (kv_len, q_len)} & set(got["shapes"]):
-        return "no floating tensor of q_len × kv_len", f"one of {q_len} × {kv_len}: that is plain attention"
-    return None
 
 
 def growing(*shape):
@@ -153,7 +142,7 @@ register(
     phase=PHASE,
     section="2.13",
     hint="keep a running maximum, sum and output per query; shrink both when a block raises the maximum.",
-    properties=(score_table,),
+    properties=(rules.score_table,),
     cases=(
         case("blocks of 2", LONG | dict(block_size=2), watch=True),
         case("blocks of 3", LONG | dict(block_size=3), watch=True),
@@ -200,9 +189,7 @@ register(
         "rescale the accumulator": Replays(
             without_rescaling(False, False), without_rescaling(True, False), without_rescaling(False, True)
         ),
-        "−∞ − −∞ is NaN: a block may hide every key": Spotted(
-            lambda got, request: bool(got["calls"][0]["value"].isnan().any()), with_minus_infinity
-        ),
+        "−∞ − −∞ is NaN: a block may hide every key": Spotted(rules.nan_somewhere, with_minus_infinity),
         "each block was normalised by itself": mean_of_blocks,
         "that is plain attention": lambda q, k, v, block_size, attn_mask=None: _plain(q, k, v, block_size, attn_mask),
         "the mask was ignored": lambda q, k, v, block_size, attn_mask=None: oracle.streaming_attention(

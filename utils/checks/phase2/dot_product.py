@@ -5,14 +5,8 @@ import torch
 from utils import oracle
 from utils.checks.draw import given, mask, normal
 from utils.checks.exercise import Spotted, case, refusal, register
-from utils.checks.phase2 import PHASE
-from utils.checks.phase2.softmax import (
-    as_numbers,
-    hidden_is_nothing,
-    shares_are_whole,
-    still_weighted,
-    with_a_row_of_zeros,
-)
+from utils.checks.phase2 import PHASE, rules
+from utils.checks.phase2.softmax import as_numbers, with_a_row_of_zeros
 
 LOUD = 3  # the key that scores +40 with every query, and is hidden
 
@@ -116,7 +110,7 @@ register(
     phase=PHASE,
     section="2.3",
     hint="scores are q times k transposed, divided by the root of d_head; the softmax runs over the keys.",
-    properties=(hidden_is_nothing, shares_are_whole),
+    properties=(rules.hidden_is_nothing, rules.shares_are_whole),
     cases=(
         case("one sentence", dict(q=(5, 4), k=(7, 4))),
         case("batch and heads", HEADS),
@@ -166,7 +160,7 @@ register(
             UNSCALED[0](q, k, attn_mask) / q.shape[-1] ** 0.5
         ),
         "hidden keys still get weight": Spotted(
-            still_weighted,
+            rules.still_weighted,
             lambda q, k, attn_mask=None: raw_weights(q, k, attn_mask, -10.0),
         ),
         "a fully masked row must be zeros": lambda q, k, attn_mask=None: raw_weights(q, k, attn_mask, float("-inf")),
@@ -242,7 +236,7 @@ register(
         "hidden keys still get weight": mixing(lambda q, k, attn_mask: raw_weights(q, k, attn_mask, -10.0)),
         "a bool mask adds 0 and 1, it hides nothing": mixing(plus_mask),
         "return the output only": Spotted(
-            lambda got, request: isinstance(got["calls"][0]["value"], (tuple, list)),
+            rules.several_values,
             lambda q, k, v, attn_mask=None: (
                 oracle.sdpa(q, k, v, attn_mask),
                 oracle.attention_weights(q, k, attn_mask),

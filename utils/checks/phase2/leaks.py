@@ -4,7 +4,7 @@ import torch
 
 from utils import oracle
 from utils.checks.exercise import Spotted, case, register
-from utils.checks.phase2 import PHASE
+from utils.checks.phase2 import PHASE, rules
 from utils.observe.codec import Fixture
 
 
@@ -20,20 +20,6 @@ def changes(attention, seq_len, cut, rows):
     other = x.clone()
     other[:, cut] += 1.0
     return bool((attention(x)[:, rows] - attention(other)[:, rows]).abs().max() > 1e-9)
-
-
-INNOCENT = ("causal", "strictly_past", "window", "itself", "here")
-
-
-def said(got):
-    return got["calls"][0]["value"]
-
-
-def pattern_of(request):
-    """What the attention of this case does, if it hides properly; "" if it does not."""
-    options = request.calls[0]["args"]["attention"].options
-    leaky = "fill" in options or "late" in options
-    return "" if leaky else options.get("pattern_name", options.get("upto", ""))
 
 
 register(
@@ -66,12 +52,12 @@ register(
     ),
     mistakes={
         "says False for an attention without a mask": Spotted(
-            lambda got, request: said(got) is False and pattern_of(request) == "everything",
+            rules.false_without_a_mask,
             lambda attention: False,
             certain=True,
         ),
         "says True for a causal one": Spotted(
-            lambda got, request: said(got) is True and pattern_of(request) in INNOCENT,
+            rules.true_for_a_causal_one,
             lambda attention: True,
             certain=True,
         ),

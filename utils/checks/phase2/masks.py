@@ -8,17 +8,13 @@ import torch
 from utils import oracle
 from utils.checks.draw import mask
 from utils.checks.exercise import Replays, Spotted, case, refusal, register
-from utils.checks.phase2 import PHASE
+from utils.checks.phase2 import PHASE, rules
+from utils.checks.phase2.rules import given_masks
 from utils.checks.phase2.softmax import as_numbers
 
 
 def triangle(q_len, kv_len, offset):
     return torch.ones(q_len, kv_len, dtype=torch.bool).tril(offset)
-
-
-def not_bool(got, request):
-    value = got["calls"][0]["value"]
-    return isinstance(value, torch.Tensor) and value.dtype is not torch.bool
 
 
 register(
@@ -47,7 +43,9 @@ register(
             q_len, kv_len or q_len, (kv_len or q_len) - q_len - 1
         ),
         "align the last query with the last key": lambda q_len, kv_len=None: triangle(q_len, kv_len or q_len, 0),
-        "masks are bool": Spotted(not_bool, lambda q_len, kv_len=None: oracle.causal_mask(q_len, kv_len).double()),
+        "masks are bool": Spotted(
+            rules.not_bool, lambda q_len, kv_len=None: oracle.causal_mask(q_len, kv_len).double()
+        ),
         "queries are rows, keys are columns": lambda q_len, kv_len=None: oracle.causal_mask(q_len, kv_len).T,
         "kv_len was ignored": lambda q_len, kv_len=None: oracle.causal_mask(q_len),
     },
@@ -79,17 +77,13 @@ register(
         "padding hides keys": lambda pad_mask: pad_mask[:, None, :, None],
         "one axis is missing: head and query": lambda pad_mask: pad_mask[:, None, :],
         "masks are bool": Spotted(
-            not_bool,
+            rules.not_bool,
             lambda pad_mask: torch.zeros(pad_mask[:, None, None].shape).masked_fill(
                 ~pad_mask[:, None, None], float("-inf")
             ),
         ),
     },
 )
-
-
-def given_masks(masks):
-    return [one for one in masks if one is not None]
 
 
 def any_of(*masks):
@@ -105,11 +99,6 @@ def multiplied(*masks):
 def summed(*masks):
     kept = given_masks(masks)
     return sum(kept[1:], kept[0].long()) if kept else None
-
-
-def is_a_sum(got, request):
-    kept = given_masks(request.calls[0]["args"]["*masks"])
-    return not_bool(got, request) and torch.equal(got["calls"][0]["value"].double(), sum(one.double() for one in kept))
 
 
 def everything(*masks):
@@ -164,8 +153,8 @@ register(
     ),
     mistakes={
         "every mask must agree": any_of,
-        "combine with and, not +": Spotted(is_a_sum, summed),
-        "masks are bool": Spotted(not_bool, multiplied),
+        "combine with and, not +": Spotted(rules.is_a_sum, summed),
+        "masks are bool": Spotted(rules.not_bool, multiplied),
         "nothing left gives None": everything,
         "None means no restriction: go on with the others": Replays(nothing_if_any_none, stops_at_none),
         "a mask you were given was overwritten": first_overwritten,

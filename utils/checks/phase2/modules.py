@@ -5,7 +5,7 @@ import torch
 from utils import oracle
 from utils.checks.draw import given, mask
 from utils.checks.exercise import Replays, Spotted, case, register
-from utils.checks.phase2 import PHASE
+from utils.checks.phase2 import PHASE, rules
 from utils.checks.phase2.dot_product import LOUD, without_loud
 
 
@@ -37,11 +37,6 @@ class _BiasNotAdded(_Self):
         super().__init__(d_model, d_head, causal)
         for layer in (self.w_q, self.w_k, self.w_v):
             layer.register_forward_hook(lambda layer, args, out: out - layer.bias)
-
-
-def no_bias(got, request):
-    problem = got["problem"] or {"message": ""}
-    return "there is no parameter" in problem["message"] and ".bias" in problem["message"]
 
 
 class _StrictlyCausal(_Self):
@@ -121,7 +116,7 @@ register(
         "the queries have no influence": wrong_self(
             mix=lambda self, x, q, k, v, visible: oracle.sdpa(torch.zeros_like(q), k, v, visible)
         ),
-        "the bias is missing": Spotted(no_bias, _NoBias, also=(_BiasNotAdded,)),
+        "the bias is missing": Spotted(rules.no_bias, _NoBias, also=(_BiasNotAdded,)),
         "causal was ignored": wrong_self(visible=lambda self, x, attn_mask: attn_mask),
         "causal replaced attn_mask: both must hold": wrong_self(
             visible=lambda self, x, attn_mask: oracle.causal_mask(x.shape[-2]) if self.causal else attn_mask

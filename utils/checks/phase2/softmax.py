@@ -5,7 +5,7 @@ import torch
 from utils import oracle
 from utils.checks.draw import given, mask, normal
 from utils.checks.exercise import Replays, Spotted, case, refusal, register
-from utils.checks.phase2 import PHASE
+from utils.checks.phase2 import PHASE, rules
 
 
 def columns(*shape, empty=()):
@@ -52,48 +52,6 @@ def filled(value):
     return wrong
 
 
-def _hidden_weights(call, answer):
-    """(weights, which of them are hidden) of a call with a mask, or None."""
-    attn_mask = call["options"].get("attn_mask")
-    weights = answer["value"]
-    if attn_mask is None or not isinstance(weights, torch.Tensor) or attn_mask.dtype is not torch.bool:
-        return None
-    try:
-        return weights, (~attn_mask).expand(weights.shape)
-    except RuntimeError:
-        return None
-
-
-def shares_are_whole(got, case, request):
-    """Property: what is visible shares exactly 1 (to rounding), and an empty row shares 0."""
-    for call, answer in zip(request.calls, got["calls"], strict=False):
-        weights = answer["value"]
-        if not isinstance(weights, torch.Tensor) or weights.dtype is not torch.float64:
-            continue
-        sums = weights.sum(call["options"].get("dim", -1))
-        if sums.numel() and not bool((((sums - 1).abs() < 1e-12) | (sums == 0)).all()):
-            worst = sums.flatten()[(sums.flatten() - 1).abs().argmax()].item()
-            return "rows that sum to 1", f"a row that sums to {worst:.12g}"
-    return None
-
-
-def hidden_is_nothing(got, case, request):
-    """Property: the weight of a hidden key is 0, not merely small."""
-    for call, answer in zip(request.calls, got["calls"], strict=False):
-        pair = _hidden_weights(call, answer)
-        if pair and bool((pair[0][pair[1]] != 0).any()):
-            return "weights of exactly 0 where hidden", f"up to {pair[0][pair[1]].abs().max().item():.2g}"
-    return None
-
-
-def still_weighted(got, request):
-    """Do hidden places hold weight, in rows that nevertheless sum to 1?"""
-    dim = request.calls[0]["options"].get("dim", -1)
-    weights, hidden = _hidden_weights(request.calls[0], got["calls"][0])
-    whole = torch.allclose(weights.double().sum(dim), torch.ones(()).double(), rtol=1e-3)
-    return whole and bool((weights[hidden] > 0).any()) and not bool(hidden.all(dim).any())
-
-
 def added(scores, attn_mask=None, dim=-1):
     if attn_mask is None:
         return scores.softmax(dim)
@@ -125,7 +83,7 @@ register(
     phase=PHASE,
     section="2.2",
     hint="hide scores before the exponential, and decide what a row with nothing to see should be.",
-    properties=(hidden_is_nothing, shares_are_whole),
+    properties=(rules.hidden_is_nothing, rules.shares_are_whole),
     cases=(
         case("some keys hidden", dict(scores=(3, 5), attn_mask=mask(3, 5))),
         case("no mask", dict(scores=(2, 3, 5, 7))),
@@ -183,7 +141,7 @@ register(
             scores.softmax(dim) * (1 if attn_mask is None else attn_mask)
         ),
         "dim was ignored": lambda scores, attn_mask=None, dim=-1: oracle.masked_softmax(scores, attn_mask),
-        "hidden keys still get weight": Spotted(still_weighted, filled(-10.0)),
+        "hidden keys still get weight": Spotted(rules.still_weighted, filled(-10.0)),
         "overflow: subtract the maximum first": Replays(without_maximum(False), without_maximum(True)),
         "a fully masked row must be zeros": filled(float("-inf")),
         "a row with nothing to see became an average": filled("min"),

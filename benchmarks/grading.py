@@ -1,0 +1,329 @@
+"""What does grading a class cost? `python -m benchmarks.grading --submissions N --out FILE` measures four ways.
+
+stock   nbgrader's own `nbgrader autograde`, as it is after installing: a kernel for each submission, the checks in it
+ours    `autograde grade`, full sandbox, one worker; `ours_2_workers` with two
+floor   the same cells, checks included, each submission in a fork of one warm process: no walls, no gradebook
+
+Submissions are synthetic and honest (benchmarks/synthetic.py). CPU seconds are those of all processes, read from the kernel while they still live: the
+grader, its workers, the warm process of each sandbox with all children it has waited for; what a child used that had to
+be killed is not known, and honest ones end by themselves. Starting (imports, drawing the papers, the first WARM
+submissions, one of each kind) is told apart as `start_s`; for stock, it is the difference between two runs. Memory is
+the sum of the proportional set sizes of all processes, looked at every 0.2 s.
+`--scale 20,200,1000` asks whether a submission costs the same in classes of these sizes. All run with one thread each.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import nbformat
+import psutil
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from autograde.course import ROOT
+from benchmarks.synthetic import KINDS, PHASE, copy_of, hand_in, handed_in, is_check, scores
+
+WARM = len(KINDS)
+console = Console(stderr=True)
+
+# ---- what is measured, each in a process of its own ----------------------------------------------
+
+
+def used():
+    """(CPU seconds of this process and all below it that still live or were waited for, wall seconds)."""
+    this, total = psutil.Process(), 0.0
+    for process in (this, *this.children(recursive=True)):
+        try:
+            total += sum(process.cpu_times()[:4])  # user, system, and the same of children it has waited for
+        except psutil.Error:
+            continue
+    return total, time.monotonic()
+
+
+def follow(results, count):
+    """Count results as they come. Returns the numbers of all but the first WARM, which are part of starting."""
+    for done, _ in enumerate(results, 1):
+        print(f"done {done}", flush=True)
+        if done == WARM:
+            warm = used()
+            start = time.time() - psutil.Process().create_time()
+        if done == count:  # before what is still alive ends, and takes its times with it
+            cpu, wall = ((now - then) / (count - WARM) for now, then in zip(used(), warm, strict=True))
+    return {"cpu_s_per_submission": cpu, "wall_s_per_submission": wall, "start_s": start}
+
+
+def ours(root, students, workers):
+    """`autograde grade`, without its command line."""
+    from autograde.grade import Run
+
+    with Run(root, workers=workers) as run:
+        return follow(run.grade([(student, PHASE) for student in students]), len(students))
+
+
+def floor(root, students):
+    """Run all cells in a fork of this process, which has run one submission of each kind itself."""
+    from autograde import inside
+
+    inside.warm_up()
+    shell, found = inside._shell(), {}
+
+    def results():
+        for student in students:
+            notebook = nbformat.read(handed_in(root, student), as_version=4)
+            found[student] = (_bare if len(found) < WARM else _forked)(shell, notebook)
+            yield student
+
+    return follow(results(), len(students)) | {"scores": found}
+
+
+def _bare(shell, notebook):
+    """{exercise: points} after running the cells here."""
+    from IPython.utils.capture import capture_output
+
+    found, shell.display_trap.hook = {}, lambda value: None
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and "demo" not in cell.metadata.get("tags", ()):
+            with capture_output():
+                result = shell.run_cell(cell.source, store_history=False)
+            if is_check(cell):
+                found[cell.metadata.nbgrader.grade_id] = result.result or 0.0
+    return found
+
+
+def _forked(shell, notebook):
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(writing, json.dumps(_bare(shell, notebook)).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        text = pipe.read()
+    os.waitpid(pid, 0)
+    return json.loads(text)
+
+
+def stock(root, students):
+    """`nbgrader autograde`, for the first student, then for all of them: the difference is what the others cost."""
+
+    def graded(*options):
+        before = used()
+        command = [sys.executable, "-m", "nbgrader", "autograde", PHASE, "--force", *options]
+        subprocess.run(command, cwd=root, check=True, capture_output=True)
+        return [after - start for after, start in zip(used(), before, strict=True)]
+
+    first = graded("--student", students[0])
+    print("done 1", flush=True)
+    whole = graded()
+    print(f"done {len(students)}", flush=True)
+    cpu, wall = ((whole[i] - first[i]) / (len(students) - 1) for i in (0, 1))
+    return {"cpu_s_per_submission": cpu, "wall_s_per_submission": wall, "start_s": first[1] - wall}
+
+
+WAYS = {
+    "stock": stock,
+    "ours": lambda root, students: ours(root, students, 1),
+    "ours_2_workers": lambda root, students: ours(root, students, 2),
+    "floor": floor,
+}
+
+
+# ---- the one who measures ------------------------------------------------------------------------
+
+
+def measured(way, root, students, bar=lambda done: None):
+    """Run one way in a fresh process. Returns its numbers, with `peak_mib` and `scores`."""
+    command = [sys.executable, "-m", "benchmarks.grading", "--way", way, "--root", str(root)]
+    process = subprocess.Popen(
+        [*command, "--students", ",".join(students)],
+        cwd=root,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with _Peak(process.pid) as peak, process:
+        for line in process.stdout:
+            if line.startswith("done "):
+                bar(int(line.split()[1]))
+            else:
+                numbers = json.loads(line)
+    if process.returncode:
+        raise RuntimeError(f"{way} ended with status {process.returncode}")
+    numbers = {key: round(value, 4) if isinstance(value, float) else value for key, value in numbers.items()}
+    return {"scores": scores(root)} | numbers | {"submissions": len(students), "peak_mib": round(peak.mib)}
+
+
+class _Peak:
+    """Watches how much memory a process and all that it starts hold at most."""
+
+    def __init__(self, pid):
+        self.pid, self.mib, self._ended = pid, 0.0, threading.Event()
+
+    def __enter__(self):
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self):
+        pause = 0.2
+        while not self._ended.wait(pause):
+            start = time.thread_time()
+            self.mib = max(self.mib, self._now() / 2**20)
+            pause = max(0.2, 20 * (time.thread_time() - start))  # looking takes 5 % of a core at most
+
+    def _now(self):
+        try:
+            process = psutil.Process(self.pid)
+            return sum(map(_memory, (process, *process.children(recursive=True))))
+        except psutil.Error:
+            return 0
+
+
+def _memory(process):
+    """What a process holds, and its part of what it shares; if it may not be looked into, what it holds alone."""
+    try:
+        return process.memory_full_info().pss
+    except psutil.Error:
+        pass
+    try:
+        memory = process.memory_info()
+        return memory.rss - memory.shared
+    except psutil.Error:
+        return 0
+
+
+def benchmark(count, stock_count, ways=tuple(WAYS)):
+    """All ways on one class. Returns the table of results."""
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, _progress() as progress:
+        template = Path(folder).resolve() / "template"
+        students = hand_in(template, WARM + count)
+        for way in ways:
+            chosen = students[WARM : WARM + stock_count] if way == "stock" else students
+            bar = progress.add_task(way, total=len(chosen))
+            root = copy_of(template, way, stock=way == "stock")
+            if way == "stock":
+                _keep_only(root, chosen)
+            found[way] = measured(way, root, chosen, lambda done, bar=bar: progress.update(bar, completed=done))
+    return found
+
+
+def _keep_only(root, students):
+    for folder in (root / "autograde" / "submitted").iterdir():
+        if folder.name not in students:
+            shutil.rmtree(folder)
+
+
+def scale(sizes, way="ours"):
+    """{size: numbers} of our grader in classes of different sizes."""
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, _progress() as progress:
+        template = Path(folder).resolve() / "template"
+        students = hand_in(template, WARM + max(sizes))
+        for size in sizes:
+            bar = progress.add_task(f"{size} submissions", total=WARM + size)
+            root = copy_of(template, f"{way}-{size}")
+            told = measured(
+                way, root, students[: WARM + size], lambda done, bar=bar: progress.update(bar, completed=done)
+            )
+            told.pop("scores")
+            found[str(size)] = told
+    return found
+
+
+def _progress():
+    columns = ("[progress.description]{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console)
+
+
+def report(found):
+    """What is written down: the ways' numbers, whether their scores agree, ratios, and where this was."""
+    given = [numbers["scores"] for numbers in found.values()]
+    found = {way: {key: value for key, value in numbers.items() if key != "scores"} for way, numbers in found.items()}
+    common = set.intersection(*(set(scores) for scores in given))
+    same = all(_points(scores[student]) == _points(given[0][student]) for scores in given for student in common)
+    cpu = {way: numbers["cpu_s_per_submission"] for way, numbers in found.items()}
+    ratios = {}
+    if {"stock", "ours"} <= cpu.keys():
+        ratios["stock / ours, CPU"] = cpu["stock"] / cpu["ours"]
+    if {"ours", "floor"} <= cpu.keys():
+        ratios["ours / floor, CPU"] = cpu["ours"] / cpu["floor"]
+    if {"ours", "ours_2_workers"} <= cpu.keys():
+        one, two = (found[way]["wall_s_per_submission"] for way in ("ours", "ours_2_workers"))
+        ratios["1 worker / 2 workers, wall"] = one / two
+    return {
+        **found,
+        "identical_scores": same,
+        "scores_compared": len(common),
+        "ratios": {what: round(value, 2) for what, value in ratios.items()},
+        **where(),
+    }
+
+
+def _points(exercises):
+    return {name: round(points or 0.0, 4) for name, points in exercises.items()}
+
+
+def where():
+    """Machine, versions, date."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "device": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "nbgrader", "ipykernel")},
+    }
+
+
+def table(found):
+    """Numbers as a Markdown table."""
+    lines = ["| | CPU s per submission | wall s per submission | start s | peak MiB |", "|---|---|---|---|---|"]
+    for way, numbers in found.items():
+        if isinstance(numbers, dict) and "peak_mib" in numbers:
+            cells = [numbers[key] for key in ("cpu_s_per_submission", "wall_s_per_submission", "start_s")]
+            cells = [f"{value:.3f}" for value in cells[:2]] + [f"{cells[2]:.1f}", str(numbers["peak_mib"])]
+            lines.append(f"| {way.replace('_', ' ')} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--submissions", type=int, default=200, metavar="N")
+    parser.add_argument("--stock-submissions", type=int, metavar="N", help="fewer of them for stock (at most 8)")
+    parser.add_argument("--scale", type=lambda text: [int(part) for part in text.split(",")], metavar="20,200,1000")
+    parser.add_argument("--out", type=Path, help="also write the numbers there, as json")
+    for name in ("--way", "--root", "--students"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.way:
+        print(json.dumps(WAYS[options.way](Path(options.root), options.students.split(","))))
+        return
+    if options.scale:
+        found = {"scale": scale(options.scale)} | where()
+        print(table(found["scale"]))
+    else:
+        found = report(benchmark(options.submissions, max(2, options.stock_submissions or min(options.submissions, 8))))
+        print(table(found))
+        print(f"identical scores: {found['identical_scores']}; " + str(found["ratios"]))
+    if options.out:
+        options.out.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""The table of the range: per class, how many submissions forged, leaked, harmed or lost; stock nbgrader and ours."""
+
+import datetime
+import json
+import platform
+from importlib.metadata import version
+
+from tests.range.attack import KINDS, RANGE
+
+COLUMNS = ("forged", "leaked", "harmed", "lost")
+MEANING = {
+    "forged": "scored points that it does not deserve",
+    "leaked": "learnt or carried away a secret, or made a page that acts by itself",
+    "harmed": "did harm to the grader, the machine or another student",
+    "lost": "lost points that it deserves, or was not named",
+}
+
+
+def counts(found, kind):
+    """Column -> number of submissions of that class. `found`: name -> plain verdict."""
+    rows = [one for name, one in found.items() if name and RANGE[name].kind == kind]
+    return {"submissions": len(rows), **{column: sum(bool(one[column]) for one in rows) for column in COLUMNS}}
+
+
+def told(one):
+    """A plain verdict in one line; empty if all is well."""
+    return "; ".join(f"{column}: {', '.join(one[column])[:300]}" for column in COLUMNS if one[column])
+
+
+def table(stock, ours):
+    """What goes into benchmarks/results/range.json."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "python": platform.python_version(),
+        "nbgrader": version("nbgrader"),
+        "meaning": MEANING,
+        "classes": {kind: {"stock": counts(stock, kind), "ours": counts(ours, kind)} for kind in KINDS},
+        "attacks": {
+            name: {"class": attack.kind, "goal": attack.goal, "stock": _said(stock, name), "ours": _said(ours, name)}
+            for name, attack in RANGE.items()
+            if name in stock or name in ours
+        },
+    }
+
+
+def _said(found, name):
+    return told(found[name]) if name in found else None
+
+
+def shown(result):
+    """The table as lines of text."""
+    places = [(who, column) for column in COLUMNS for who in ("stock", "ours")]
+    lines = [f"{'class':10}{'of':>5}" + "".join(f"{' '.join(place):>15}" for place in places)]
+    for kind, row in result["classes"].items():
+        cells = "".join(f"{row[who][column]:15}" for who, column in places)
+        lines.append(f"{kind:10}{max(row[who]['submissions'] for who in row):5}{cells}")
+    return "\n".join(lines)
+
+
+def save(result, path):
+    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
