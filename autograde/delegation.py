@@ -44,12 +44,12 @@ REPORT = """\
 {{ students|length }} of them are worth a minute.</p>
 {% for student, found in students.items() %}
 <h2>{{ student }}</h2>
-<div class="wb-wide"><table>
+<table class="wb-stack">
 <thead><tr><th scope="col">where</th><th scope="col">why</th><th scope="col">line</th></tr></thead>
 <tbody>{% for one in found %}
 <tr><td>{{ one.exercise or "own cell" }}<br><span class="wb-soft">cell {{ one.cell }}, line {{ one.line }}</span></td>
-<td>{{ one.why }}</td><td><code>{{ one.code }}</code></td></tr>
-{% endfor %}</tbody></table></div>
+<td class="wb-line">{{ one.why }}</td><td class="wb-line"><code>{{ one.code }}</code></td></tr>
+{% endfor %}</tbody></table>
 {% endfor %}
 """
 

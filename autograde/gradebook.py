@@ -135,6 +135,8 @@ def _copy_sqlite(source, folder, name):
         try:
             address = f"{source.absolute().as_uri()}?mode=ro"
             with closing(sqlite3.connect(address, uri=True)) as book, closing(sqlite3.connect(part)) as copy:
+                book.execute("BEGIN")
+                book.execute("SELECT * FROM sqlite_master").fetchone()  # backup would wait for a lock without end
                 book.backup(copy)
             part.replace(folder / name)
         except sqlite3.OperationalError as error:

@@ -94,12 +94,16 @@ def is_check(cell):
     return cell.cell_type == "code" and is_grade(cell) and not is_solution(cell)
 
 
+class _Spent(Ended):
+    """The notebook has used up its share: whatever comes now is not run."""
+
+
 class _Sitting:
     """One notebook being marked: a child of the sandbox, and another one with the same past when it is lost."""
 
     def __init__(self, sandbox, marking):
         self.sandbox, self.marking = sandbox, marking
-        self.session, self.starts, self.past, self.room = None, 0, [], MAX_NOTEBOOK
+        self.session, self.starts, self.past, self.room, self.spent = None, 0, [], MAX_NOTEBOOK, False
         self.end = time.monotonic() + sandbox.limits.notebook
 
     def run(self, number, source):
@@ -111,10 +115,10 @@ class _Sitting:
             self.room -= size_of(outputs)
             self.past.append(source)
         except Ended as ended:
-            self._note("", f"cell {number + 1}: {ended.reason}")
+            self._note("", f"cell {number + 1}", ended)
             outputs = [_sentence("Ended", f"This cell did not finish: {ended.reason}.")]
         except BadClaim as bad:
-            self._note("", f"cell {number + 1}: an answer that no honest process gives: {bad}")
+            self._note("", f"cell {number + 1}", bad)
             outputs = [_sentence("Ended", "What this cell showed cannot be read.")]
         self.marking.outputs[number] = outputs
 
@@ -146,18 +150,18 @@ class _Sitting:
         try:
             yield from self._child().observe(name, paper.requests)
         except Ended as ended:
-            self._note(name, f"{name}: {ended.reason}")
+            self._note(name, name, ended)
         except BadClaim as bad:
-            self._note(name, f"{name}: an answer that no honest process gives: {bad}")
+            self._note(name, name, bad)
 
     def _child(self):
         """The child that has run all cells so far. Raises Ended when this notebook has used up its share."""
         while self.session is None or self.session.ended:
             self.close()
             if self.starts == STARTS:
-                raise Ended(f"the notebook ended its process {STARTS} times")
+                raise _Spent(f"the notebook ended its process {STARTS} times")
             if time.monotonic() > self.end:
-                raise Ended(f"the notebook used up its {self.sandbox.limits.notebook:g} s")
+                raise _Spent(f"the notebook used up its {self.sandbox.limits.notebook:g} s")
             self.starts += 1
             self.session = self.sandbox.session(self.end).__enter__()
             self._replay()
@@ -171,8 +175,13 @@ class _Sitting:
                 self.past.remove(source)
                 return
 
-    def _note(self, exercise, what):
-        self.marking.events.append({"exercise": exercise, "what": what})
+    def _note(self, exercise, place, problem):
+        """An event for the instructor; that the notebook is spent is told once."""
+        if isinstance(problem, _Spent) and self.spent:
+            return
+        self.spent = isinstance(problem, _Spent)
+        said = problem.reason if isinstance(problem, Ended) else f"an answer that no honest process gives: {problem}"
+        self.marking.events.append({"exercise": exercise, "what": f"{place}: {said}"})
 
 
 def _sentence(kind, text):

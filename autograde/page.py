@@ -15,7 +15,7 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 56rem; color: var(--ink); background: var(--paper);
        font: 16px/1.55 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; overflow-wrap: break-word; }
-h1 { font-size: 1.6rem; line-height: 1.25; margin: 0; }
+h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .6rem; }
 h2 { font-size: 1.2rem; margin: 2rem 0 .6rem; }
 h3, h4, h5, h6 { font-size: 1.05rem; margin: 1.2rem 0 .4rem; }
 p, ul, ol { margin: .5rem 0; }
@@ -52,6 +52,7 @@ details > summary { cursor: pointer; color: var(--soft); }
 .wb-rubric { background: var(--wash); border-radius: 6px; padding: .3rem .8rem; margin: .5rem 0; font-size: .93rem; }
 .wb-two { display: grid; grid-template-columns: 1fr 1fr; gap: .8rem; }
 .wb-two > div { min-width: 0; }
+.wb-two pre { white-space: pre-wrap; }
 mark { background: #ffe08a; }
 @media (max-width: 40rem) {
   body { padding: 1rem .75rem 3rem; }

@@ -4,12 +4,13 @@ stock   nbgrader's own `nbgrader autograde`, as it is after installing: a kernel
 ours    `autograde grade`, full sandbox, one worker; `ours_2_workers` with two
 floor   the same cells, checks included, each submission in a fork of one warm process: no walls, no gradebook
 
-Submissions are synthetic and honest (benchmarks/synthetic.py). CPU seconds are those of all processes, read from the kernel while they still live: the
-grader, its workers, the warm process of each sandbox with all children it has waited for; what a child used that had to
-be killed is not known, and honest ones end by themselves. Starting (imports, drawing the papers, the first WARM
-submissions, one of each kind) is told apart as `start_s`; for stock, it is the difference between two runs. Memory is
-the sum of the proportional set sizes of all processes, looked at every 0.2 s.
-`--scale 20,200,1000` asks whether a submission costs the same in classes of these sizes. All run with one thread each.
+Submissions are synthetic and honest (benchmarks/synthetic.py). CPU seconds are those of all processes, read from the
+kernel while they still live: the grader, its workers, the warm process of each sandbox with all children it has waited
+for; what a child used that had to be killed is not known, and honest ones end by themselves. Starting (imports,
+drawing the papers, the first WARM submissions, one of each kind) is told apart as `start_s`; for stock, the numbers
+are the difference between two runs. Memory is the sum of the proportional set sizes of all processes, looked at every
+0.2 s. `--scale 20,200,1000` asks whether a submission costs the same in classes of these sizes. All run with one
+thread each.
 """
 
 import argparse
@@ -258,7 +259,9 @@ def report(found):
     given = [numbers["scores"] for numbers in found.values()]
     found = {way: {key: value for key, value in numbers.items() if key != "scores"} for way, numbers in found.items()}
     common = set.intersection(*(set(scores) for scores in given))
-    same = all(_points(scores[student]) == _points(given[0][student]) for scores in given for student in common)
+    same = bool(common) and all(
+        _points(scores[student]) == _points(given[0][student]) for scores in given for student in common
+    )
     cpu = {way: numbers["cpu_s_per_submission"] for way, numbers in found.items()}
     ratios = {}
     if {"stock", "ours"} <= cpu.keys():

@@ -27,6 +27,8 @@ from tests.sample_course import CAUSAL, PADDING, PHASE, make_course, read, solve
 from utils.checks import EXERCISES, stored
 from utils.checks.core import hidden_cases
 
+pytestmark = pytest.mark.slow  # takes minutes on a busy machine
+
 KEY = bytes(range(100, 132))
 QUIET = {"processes": True, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
 

@@ -24,6 +24,8 @@ from autograde.journal import Journal, alone
 from tests.ledger import copy_of, graded, journal_lines, left_behind, small_class, with_marks
 from tests.sample_course import PHASE
 
+pytestmark = pytest.mark.slow  # takes minutes on a busy machine
+
 FULL = OSError(28, "No space left on device")
 
 

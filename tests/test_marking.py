@@ -168,6 +168,7 @@ class Lethal(Papers):
         return super().on(name, student)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_costs_no_other_submission():
     """If a worker process is killed while marking, is every other submission marked, and the victim named?"""
     desk = Desk(Lethal(KEY), Limits(cell=8.0), "full")

@@ -68,6 +68,11 @@ def submit_the_class(root):
     cell(forged, "causal_mask-build").metadata.nbgrader.grade_id = "no-such-cell"
     submit(root, "edited_metadata", forged)
 
+    submit_what_stock_stumbles_over(root)
+
+
+def submit_what_stock_stumbles_over(root):
+    """An old format, and text that is not what it seems."""
     old = solved(root)
     old.nbformat_minor = 4
     for c in old.cells:

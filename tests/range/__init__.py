@@ -5,7 +5,7 @@ python -m tests.range stock NAME…          stock nbgrader, each attack by itse
 python -m tests.range ours NAME…           this course's grader, all attacks in one batch
 """
 
-from tests.range import faults, leaks, pages, sabotage, score, score_cells, score_theft  # noqa: F401  they fill RANGE
+from tests.range import faults, leaks, lines, pages, sabotage, score, score_cells, score_theft  # noqa: F401
 from tests.range.attack import KINDS, PHASE, RANGE, Attack, World
 
 __all__ = ["KINDS", "PHASE", "RANGE", "Attack", "World"]

@@ -136,7 +136,7 @@ def _(notebook):
     notebook.cells[at] = new_code_cell(notebook.cells[at].source)
 
 
-@fault("cells-doubled", "cells were pasted twice, marks and all", quick=True)
+@fault("cells-doubled", "cells were pasted twice, marks and all")
 def _(notebook):
     for name in ("causal_mask", "causal_mask-build", "setup", "why-scale"):
         at = place(notebook, name)

@@ -24,7 +24,6 @@ code(
     "environment",
     "the environment is printed",
     after="import os\nfor name, value in os.environ.items():\n    print(name, '=', value)",
-    quick=True,
 )
 code("leak", "home", "every file in the grader's home", after=SHOW + "dump(os.path.expanduser('~'), '@ROOT@/home')")
 code("leak", "solutions", "the folder of the solutions", after=SHOW + "dump('@ROOT@/solutions')")
@@ -53,7 +52,6 @@ code(
     "classmates",
     "what the others wrote",
     after=SHOW + "dump('@ROOT@/autograde/submitted/z-full', '@ROOT@/autograde/autograded')",
-    quick=True,
 )
 code(
     "leak",

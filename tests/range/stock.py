@@ -28,24 +28,29 @@ for step in ("submitted", "autograded", "feedback", "solution", "source_with_tes
     c.CourseDirectory[step + "_directory"] = "autograde/" + step
 c.CourseDirectory.ignore = [".ipynb_checkpoints", "*.pyc", "__pycache__", "feedback", "*.py", "*.md"]
 c.Exchange.root = {root!r} + "/autograde"
-c.Execute.iopub_timeout = 30  # with the default of 4 s honest work is lost on a busy machine
+c.Execute.iopub_timeout = 300  # with the default of 4 s honest work is lost on a busy machine
+c.Execute.timeout = {cell}
 """
 
 
 class Stock:
     """A course in which honest students are graded already, and sandboxes to attack copies of it. A context manager."""
 
+    def __init__(self, cell=30):
+        self.cell = cell  # seconds for one cell; nbgrader's own default
+
     def __enter__(self):
         self._folder = Path(tempfile.mkdtemp(prefix="stock-")).resolve()
         self.template, self.root = self._folder / "template", self._folder / "course"
         self.root.mkdir()
-        world = lay_out(self.root, config=CONFIG.format(root=str(self.root)))
+        world = lay_out(self.root, config=CONFIG.format(root=str(self.root), cell=600))
         after = self.root / "autograde" / "submitted" / LATER
         after.rename(self._folder / LATER)
         for command in (("generate_assignment", "--force"), ("autograde",), ("generate_feedback",)):
             done = run(world, "nbgrader", command[0], PHASE, *command[1:], seconds=3600)
             assert done["code"] == 0, done
         (self._folder / LATER).rename(after)
+        (self.root / "nbgrader_config.py").write_text(CONFIG.format(root=str(self.root), cell=self.cell))
         shutil.rmtree(self.root / "runs")
         self.root.rename(self.template)
         self.root.mkdir()
@@ -86,11 +91,11 @@ class Stock:
         return [*arguments, "--setenv", "PYTHONDONTWRITEBYTECODE", "1"]
 
 
-def baseline(names, tell=print):
+def baseline(names, tell=print, cell=30):
     """Name -> plain verdict. Those that mean harm, stop others or are stopped are each run by themselves."""
     found, alone = {}, [name for name in names if RANGE[name].kind == "sabotage"]
     friendly = [name for name in names if name not in alone]
-    with Stock() as stock:
+    with Stock(cell) as stock:
         for start in range(0, len(friendly), TOGETHER):
             batch = friendly[start : start + TOGETHER]
             seen = stock.attack(batch)
