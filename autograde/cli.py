@@ -80,22 +80,25 @@ def grade(
     if not work:
         _say("Nothing to grade. Put notebooks into autograde/submitted/<student>/<phase>/<phase>.ipynb")
         raise typer.Exit(2)
-    options = {
-        "resume": resume,
-        "workers": workers,
-        "scheduler": scheduler,
-        "own_seeds": seed_from and seed_from == "student",
-    }
+    own_seeds = None if seed_from is None else seed_from == "student"
+    options = {"resume": resume, "workers": workers, "scheduler": scheduler, "own_seeds": own_seeds}
+    results = _graded_now(course, work, due, backup, options | {"trusted": trusted or None})
+    console.print(_table(results))
+    raise typer.Exit(int(any(result.points is None for result in results)))
+
+
+def _graded_now(course, work, due, backup, options):
+    """The results of a run over `work`."""
+    from autograde import grade as grading
+
     with _stops():
         if backup and (copy := grading.back_up_gradebook(course)):
             _say(f"The gradebook as it was is kept in {copy}")
         new = grading.register_all(course, {name for _, name in work}, due)
         _say("\n".join(f"{name} was not in the gradebook yet: recorded." for name in new))
-        with grading.Run(course, trusted=trusted or None, **options) as run:
+        with grading.Run(course, **options) as run:
             _say(run.banner)
-            results = _followed(run.grade(work), len(work))
-    console.print(_table(results))
-    raise typer.Exit(int(any(result.points is None for result in results)))
+            return _followed(run.grade(work), len(work))
 
 
 @contextmanager
