@@ -67,13 +67,12 @@ def page(root, student):
     return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
 
-def made(notebook, root=None, **where):
+def made(notebook, /, **where):
     """The page of a notebook that no gradebook knows, as a tree."""
     for one in notebook.cells:
         if one.metadata.get("nbgrader", {}).get("grade"):
             one.metadata.nbgrader.setdefault("score", 0)
-    exporter = FeedbackExporter(config=load_config(root) if root else None)
-    return BeautifulSoup(exporter.from_notebook_node(notebook, {"nbgrader": where})[0], "html.parser")
+    return BeautifulSoup(FeedbackExporter().from_notebook_node(notebook, {"nbgrader": where})[0], "html.parser")
 
 
 def rows(tree):
@@ -234,12 +233,13 @@ def hostile(text):
         new_output("error", ename=text, evalue=text, traceback=[text]),
         new_output("error", ename=text, evalue=text, traceback=[]),
     ]
-    code = new_code_cell(text, outputs=outputs, metadata={"tags": [text], "name": text})
+    code = new_code_cell(text, outputs=outputs, metadata={"name": f"x{text}"})
     raw = new_raw_cell(text, metadata={"raw_mimetype": "text/html"})
     pasted = new_markdown_cell(f"{text} ![a](attachment:x.png)", attachments={"x.png": {text: text, "image/png": text}})
     graded = {"grade": True, "solution": True, "grade_id": "why", "points": 3, "score": 1, "comment": text}
     written = new_markdown_cell(text, metadata={"nbgrader": graded})
     about = {"title": text, "autograde": {"tier": text, "remarks": [text]}, "widgets": {text: text}}
+    code.metadata["tags"] = [text]
     cells = [code, raw, pasted, written, new_markdown_cell(f"# {text}"), new_markdown_cell(f"```{text}\n{text}\n```")]
     for number, one in enumerate(cells):
         one.id = f"c{number}"
