@@ -162,7 +162,7 @@ class _Look:
         docs = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
         owners = [node for node in ast.walk(self.tree) if isinstance(node, docs)]
         first = [node.body[0] for node in owners if node.body and isinstance(node.body[0], ast.Expr)]
-        self.quiet = {node.value for node in first} | {
+        self.quiet = {node.value for node in first if isinstance(node.value, ast.Constant)} | {
             leaf for node in ast.walk(self.tree) if isinstance(node, ast.Raise | ast.Assert) for leaf in ast.walk(node)
         }  # docstrings and messages may name anything
         self.own = {node.name for node in owners if not isinstance(node, ast.Module)}

@@ -92,13 +92,15 @@ def _bare(shell, notebook):
     """{exercise: points} after running the cells here."""
     from IPython.utils.capture import capture_output
 
-    found, shell.display_trap.hook = {}, lambda value: None
+    found, values = {}, []
+    shell.display_trap.hook = values.append  # a cell's last value
     for cell in notebook.cells:
         if cell.cell_type == "code" and "demo" not in cell.metadata.get("tags", ()):
+            values.clear()
             with capture_output():
-                result = shell.run_cell(cell.source, store_history=False)
+                shell.run_cell(cell.source, store_history=False)
             if is_check(cell):
-                found[cell.metadata.nbgrader.grade_id] = result.result or 0.0
+                found[cell.metadata.nbgrader.grade_id] = values[-1] if values else 0.0
     return found
 
 

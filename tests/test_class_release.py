@@ -143,9 +143,10 @@ def test_its_project_is_that_of_learners(files, folder):
     assert project["project"]["dependencies"] == ours["dependencies"]
     assert project["project"]["scripts"] == {"workbook": "utils.cli:app"}
     assert project["tool"]["setuptools"]["packages"]["find"]["include"] == ["utils", "utils.*"]
-    dry = subprocess.run(["make", "-n", "learn"], cwd=folder, capture_output=True, text=True)
+    outside = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    dry = subprocess.run(["make", "-n", "learn"], cwd=folder, env=outside, capture_output=True, text=True)
     assert dry.returncode == 0 and "--editable ." in dry.stdout and dry.stdout.endswith(".venv/bin/workbook learn\n")
-    assert subprocess.run(["make", "-n", "test"], cwd=folder, capture_output=True).returncode != 0
+    assert subprocess.run(["make", "-n", "test"], cwd=folder, env=outside, capture_output=True).returncode != 0
 
 
 def test_workbook_update_fills_my_work(folder):

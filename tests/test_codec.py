@@ -205,6 +205,7 @@ HOSTILE = {
     "a generator of True": message({"generator": True, "copy": 0}),
     "a fixture of numbers": message({"fixture": 1, "options": {"named": {}}}),
     "a fixture without options": message({"fixture": "mean", "options": []}),
+    "fixtures in fixtures": message(b'{"fixture": "mean", "options": ' * 400 + b"0" + b"}" * 400),
     "another that is a list": message({"other": [], "text": ""}),
     "numbers that nobody uses": message(None, float64=ONE),
     "numbers used twice": message([array([1]), array([1])], float64=ONE),

@@ -27,16 +27,17 @@ RESULTS = (
 )  # fmt: skip
 
 
-def lay_out(root, names=(), ports=None, config=None):
+def lay_out(root, names=(), ports=None, config=None, settings=""):
     """Make the course in the empty folder `root`; returns its World.
 
-    names: of attacks; ports: of a Listener; config: text of nbgrader_config.py, instead of the course's own
+    names: of attacks; ports: of a Listener; config: text of nbgrader_config.py, instead of the course's own;
+    settings: more lines of it
     """
     root = Path(root).resolve()
     world = World(str(root), secrets.token_hex(8), ports or {})
     make_root(root)
-    if config:
-        (root / "nbgrader_config.py").write_text(config)
+    path = root / "nbgrader_config.py"
+    path.write_text((config or path.read_text()) + settings)
     for folder in ("solutions", "notebooks"):
         shutil.copytree(ROOT / folder, root / folder)
     _plant_canaries(root, world)

@@ -38,12 +38,22 @@ def findings(exercise, case, request, got, expected):
         return [_broken(case, "your own steps", f"{got['caught']}: build this one yourself")]
     found = [*_answers(case, got, expected), *_impurities(exercise, case, got)]
     for rule in exercise.properties:
-        text = rule(got, case, request)
+        text = _broken_property(rule, got, case, request, found)
         if text:
             found.append(Finding(PURITY, *text, ("properties",)))
     if case.kind == "edge":
         found = [Finding(EDGE, f.expected, f.got, (_EDGE_COSTS.get(f.stage, "properties"),)) for f in found]
     return sorted(found, key=lambda finding: finding.stage)
+
+
+def _broken_property(rule, got, case, request, found=()):
+    """What the rule says; nothing where an answer of another kind is no matter for it. `found`: what is known to be wrong."""
+    try:
+        return rule(got, case, request)
+    except Exception:
+        if not any(finding.stage < VALUES for finding in found):
+            raise  # a right answer, and the rule cannot read it: the rule is wrong
+        return None
 
 
 def turn(finding):
@@ -61,7 +71,8 @@ def alike(exercise, case, request, got, wrong, expected):
         return False
 
     def rest(seen):
-        broken = [bool(rule(seen, case, request)) for rule in exercise.properties]
+        found = list(_answers(case, seen, expected))
+        broken = [bool(_broken_property(rule, seen, case, request, found)) for rule in exercise.properties]
         return [finding.got for finding in _impurities(exercise, case, seen)], broken
 
     return rest(got) == rest(wrong)
@@ -139,11 +150,12 @@ def _broken(case, expected, got):
 
 def _value(path, got, expected, case, place):
     """Findings on one returned value, of any type the codec knows."""
-    if isinstance(expected, tuple) and isinstance(got, (tuple, list)) and len(got) == len(expected):
+    several = isinstance(expected, tuple) and isinstance(got, (tuple, list))
+    if several and len(got) == len(expected):
         for index, (part, right) in enumerate(zip(got, expected, strict=True)):
             yield from _value(f"{path}[{index}]", part, right, case, place)
         return
-    if type(got) is not type(expected):
+    if several or type(got) is not type(expected):
         yield Finding(TYPE, f"{path} is {_kind(expected)}{place}", _kind(got), ("shape", "values"))
     elif isinstance(expected, (torch.Tensor, np.ndarray)):
         yield from _array(path, _tensor(got), _tensor(expected), case, place)
@@ -180,6 +192,10 @@ def _gradients(got, expected, case, place):
             continue  # no gradient and a gradient of zeros are the same
         if mine is None:
             yield Finding(GRADIENTS, f"a gradient for {name}{place}", "none: something cuts it off", ("gradients",))
+            continue
+        if not isinstance(mine, torch.Tensor) or mine.shape != right.shape:
+            texts = (f"a gradient for {name} of shape {tuple(right.shape)}{place}", _short(mine))
+            yield Finding(GRADIENTS, *texts, ("gradients",))
             continue
         index = first_difference(mine, right, rtol, atol)
         if index is not None:
@@ -267,5 +283,5 @@ def _number(entry):
 def _short(value):
     if isinstance(value, (torch.Tensor, np.ndarray)):
         return f"an array of shape {tuple(value.shape)}"
-    text = value.text if hasattr(value, "text") else repr(value)
+    text = " ".join((value.text if hasattr(value, "text") else repr(value)).split())
     return text if len(text) <= 80 else f"{text[:77]}…"

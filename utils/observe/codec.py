@@ -135,11 +135,8 @@ class _Writer:
         if kind is dict:
             if all(type(key) is str for key in value):
                 self._count(len(value), depth)
-                return {
-                    "named": {
-                        key: part if type(part) in _SIMPLE else self.tree(part, depth) for key, part in value.items()
-                    }
-                }
+                named = {key: part if type(part) in _SIMPLE else self.tree(part, depth) for key, part in value.items()}
+                return {"named": named}
             self._count(2 * len(value), depth)
             return {"dict": [[self.tree(key, depth), self.tree(part, depth)] for key, part in value.items()]}
         if kind is list:
@@ -322,6 +319,7 @@ class _Reader:
         return Generator(_exactly(int, seed), _exactly(int, copy))
 
     def a_fixture(self, name, options, depth):
+        self.count(0, depth)
         return Fixture(_exactly(str, name), _exactly(dict, self.value(options, depth)))
 
     def another(self, name, text, depth):

@@ -136,7 +136,7 @@ def _marks():
     }
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=256)
 def _marks_of(seed):
     """The marks after `_seed(seed)`."""
     _seed(seed)

@@ -188,7 +188,7 @@ def steady(got, settled):
     if pairs is None:
         return "raw, scaled: two numbers", "something else"
     spread = torch.tensor(pairs, dtype=torch.float64)[:, 0].std().item()
-    if spread > 0.038:
+    if not spread <= 0.038:
         return "variances of 30,000 dot products, steady to about 0.016", f"numbers that scatter by {spread:.3f}"
     return None
 
@@ -252,8 +252,8 @@ def keeps_whole_rows(p):
 
 def judge_whole_rows(got, settled, p):
     out, full = said(got), said(settled)
-    if not isinstance(out, torch.Tensor) or out.shape != full.shape:
-        return f"out of shape {tuple(full.shape)}", "something else"
+    if not _is_like(out, full):
+        return f"a tensor of shape {tuple(full.shape)}, and {full.dtype}", "something else"
     dropped = (out == 0).all(-1)
     kept = torch.isclose(out, full / (1 - p), rtol=1e-7, atol=1e-9).all(-1)
     if not bool((dropped | kept).all()):
@@ -280,8 +280,8 @@ def single_weights(p):
 def judge_single_weights(got, settled, p):
     outs = [call["value"] for call in got["calls"]]
     first, second, both, _ = (call["value"][:, 1:] for call in settled["calls"])  # row 0 does not see key 1
-    if any(not isinstance(out, torch.Tensor) or out.shape != said(settled).shape for out in outs):
-        return "a tensor of the same shape as in eval mode", "something else"
+    if not all(_is_like(out, said(settled)) for out in outs):
+        return "a tensor of the same shape and dtype as in eval mode", "something else"
     # both = w·first + (1 - w)·second, row by row
     share = ((both - second) * (first - second)).sum(-1) / (first - second).square().sum(-1)
     parts = (torch.zeros_like(both), share[..., None] * first, (1 - share)[..., None] * second, both)
@@ -295,6 +295,10 @@ def judge_single_weights(got, settled, p):
     if _same_pattern(outs[2], outs[3]):
         return "another pattern in the next call", "the same one"
     return None
+
+
+def _is_like(out, settled):
+    return isinstance(out, torch.Tensor) and (out.shape, out.dtype) == (settled.shape, settled.dtype)
 
 
 def _same_pattern(first, second):
