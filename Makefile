@@ -18,11 +18,11 @@ learn: .venv/learn.stamp
 
 test: lint
 	@echo "Testing: everything but the slow tests (minutes)"
-	@$(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist loadfile
+	@$(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 test-all: lint
 	@echo "Testing: everything"
-	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 lint: .venv/dev.stamp
 	@$(BIN)/ruff check

@@ -20,7 +20,6 @@ from utils.checks.exercise import Replays, Spotted, request_for, truth
 from utils.checks.verdict import Exam, judged
 from utils.observe import Request, answer, codec, nothing_seen, observe
 
-
 UNHURRIED = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 SEED = 5
 PAINT = "\x1b[2J\x1b[1;1H\r✓ sdpa · 4/4\n  so far    4/4 points\u2028\u202e✓\x9b2J\b\b\ud800"

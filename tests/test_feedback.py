@@ -16,7 +16,6 @@ from autograde.feedback import FeedbackExporter, clean_html
 from tests.sample_class import Work, record
 from tests.sample_course import CAUSAL, PADDING, PHASE, cell, make_course, read, solve
 
-
 HALF = """✗ causal_mask · case "one hidden key" (2 of 5)
   expected  out[0] = [0.11]
   got       out[0] = [0.22]

@@ -11,7 +11,7 @@ from utils.checks.phase2.variance import asked, variances
 from utils.observe.codec import Generator
 
 QKV = dict(q=(3, 2, 6, 5), k=(3, 2, 4, 5), v=(3, 2, 4, 8))
-NARROW, NARROW_AGAIN = asked(7, 20_000, 9, 1)
+NARROW, NARROW_AGAIN = asked(7, 8_000, 9, 1)
 
 _HIDDEN = {
     "masked_softmax": (

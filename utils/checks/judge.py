@@ -47,7 +47,7 @@ def findings(exercise, case, request, got, expected):
 
 
 def _broken_property(rule, got, case, request, found=()):
-    """What the rule says; nothing where an answer of another kind is no matter for it. `found`: what is known to be wrong."""
+    """What a rule says; None where it cannot read an answer that is `found` to be of another kind anyway."""
     try:
         return rule(got, case, request)
     except Exception:

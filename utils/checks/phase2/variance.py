@@ -33,8 +33,8 @@ def asked(d_head, n_samples, seed, calls):
     return first, (first,) * calls
 
 
-WIDE, WIDE_AGAIN = asked(48, 20_000, 5, 1)
-ODD, ODD_AGAIN = asked(11, 20_000, 6, 1)
+WIDE, WIDE_AGAIN = asked(48, 8_000, 5, 1)
+ODD, ODD_AGAIN = asked(11, 8_000, 6, 1)
 FEW, FEW_AGAIN = asked(1, 64, 7, 299)
 MANY, MANY_AGAIN = asked(1, 30_000, 8, 11)
 
