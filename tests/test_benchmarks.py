@@ -6,8 +6,6 @@ import pytest
 
 from benchmarks import grading, synthetic
 
-pytestmark = pytest.mark.slow  # takes minutes on a busy machine
-
 
 @pytest.mark.parametrize("kind", synthetic.KINDS)
 def test_the_synthetic_class_is_the_same_each_time(kind):

@@ -1,5 +1,6 @@
 """Marking on a dask cluster: the same gradebook, nothing lost with a worker, nothing on it that it need not know."""
 
+import hashlib
 import os
 import pickle
 import re
@@ -27,21 +28,25 @@ from tests.sample_course import CAUSAL, PADDING, PHASE, make_course, read, solve
 from utils.checks import EXERCISES, stored
 from utils.checks.core import hidden_cases
 
-pytestmark = pytest.mark.slow  # takes minutes on a busy machine
-
-KEY = bytes(range(100, 132))
+KEY = hashlib.sha256(b"the secret of a course").digest()  # no table of consecutive bytes looks like it
 QUIET = {"processes": True, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
 
 
 @pytest.fixture(scope="module")
-def class_(tmp_path_factory):
-    """The small class and two slow submissions, not graded yet, and what grading them here leaves behind."""
+def base(tmp_path_factory):
+    """The small class and two slow submissions, not graded yet."""
     base = small_class(tmp_path_factory.mktemp("class"))
     for student in ("eve", "fay"):
         notebook = solve(read(base), causal_mask=CAUSAL, padding_mask=PADDING)
         notebook.cells.append(nbformat.v4.new_code_cell("import time\ntime.sleep(2)"))
         submit(base, student, notebook)
     (base / "autograde" / "secret.key").write_text(KEY.hex())
+    return base
+
+
+@pytest.fixture(scope="module")
+def class_(base, tmp_path_factory):
+    """That class, and what grading it here leaves behind."""
     copy = copy_of(base, tmp_path_factory.mktemp("here") / "course")
     graded(copy)
     return base, left_behind(copy)
@@ -56,6 +61,7 @@ def local():
         yield client
 
 
+@pytest.mark.slow
 def test_the_gradebook_is_that_of_grading_here(class_, local, tmp_path):
     """Graded on two workers: all tables, notebooks and lines of the journal the same?"""
     course = copy_of(class_[0], tmp_path / "course")
@@ -68,6 +74,7 @@ def test_the_gradebook_is_that_of_grading_here(class_, local, tmp_path):
     assert left_behind(course) == class_[1]
 
 
+@pytest.mark.slow
 def test_each_student_can_have_other_questions(class_, local, tmp_path):
     """With papers for each student, drawn here: the same points?"""
     course = copy_of(class_[0], tmp_path / "course")
@@ -76,6 +83,7 @@ def test_each_student_can_have_other_questions(class_, local, tmp_path):
     assert {who: result.points for who, result in results.items()} == points
 
 
+@pytest.mark.slow
 def test_a_worker_with_another_course_is_refused(local, monkeypatch):
     """Is it said which worker, and what differs, before anything is graded?"""
     monkeypatch.setattr(cluster, "fingerprint", lambda: "another")
@@ -83,6 +91,7 @@ def test_a_worker_with_another_course_is_refused(local, monkeypatch):
         Cluster(Desk(None, Limits(), "full"), local.scheduler.address).__enter__()
 
 
+@pytest.mark.slow
 def test_a_worker_without_walls_is_refused(local):
     """No bubblewrap there: is the worker named, with what helps?"""
     desk = Desk(None, Limits(cell=7.0), "full")  # other limits: it has to try them first
@@ -94,6 +103,7 @@ def test_a_worker_without_walls_is_refused(local):
         local.run(lambda: vars(__import__("shutil")).update(which=__import__("shutil").found))
 
 
+@pytest.mark.slow
 def test_what_kills_every_worker_is_given_up(local, monkeypatch):
     """A notebook whose workers die each time: named in the end, instead of tried for ever?"""
     monkeypatch.setattr(local.cluster.scheduler, "allowed_failures", 0)
@@ -144,6 +154,7 @@ def real(tmp_path_factory):
         yield running
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_mid_task_costs_nothing(class_, real, tmp_path):
     """One of two workers gets SIGKILL while it marks: all graded once, as here; and no secret in its memory?"""
     course = copy_of(class_[0], tmp_path / "course")
@@ -177,6 +188,7 @@ def in_memory(pid, wanted):
     return found
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_goes_away_stops_the_run(class_, real, tmp_path, monkeypatch):
     """Killed in mid-run: a sentence, and the rest with --resume?"""
     monkeypatch.setattr(cluster, "ANSWER", 3)
@@ -195,10 +207,10 @@ def test_a_scheduler_that_goes_away_stops_the_run(class_, real, tmp_path, monkey
 
 
 @pytest.mark.parametrize(("address", "why"), [("tcp://127.0.0.1:1", "Connection refused"), ("nowhere://x", "scheme")])
-def test_an_address_without_a_scheduler_is_named(class_, tmp_path, monkeypatch, address, why):
+def test_an_address_without_a_scheduler_is_named(base, tmp_path, monkeypatch, address, why):
     """Is there one sentence, exit status 3, and nothing graded?"""
     monkeypatch.setattr(cluster, "ANSWER", 1)
-    course = copy_of(class_[0], tmp_path / "course")
+    course = copy_of(base, tmp_path / "course")
     result = CliRunner().invoke(app, ["grade", "--course", str(course), "--scheduler", address])
     assert result.exit_code == 3 and f"no dask scheduler answers at {address}" in result.output
     assert not (course / "autograde" / "journal.jsonl").exists()

@@ -24,8 +24,6 @@ from autograde.journal import Journal, alone
 from tests.ledger import copy_of, graded, journal_lines, left_behind, small_class, with_marks
 from tests.sample_course import PHASE
 
-pytestmark = pytest.mark.slow  # takes minutes on a busy machine
-
 FULL = OSError(28, "No space left on device")
 
 
@@ -140,6 +138,7 @@ def test_a_notebook_caught_between_two_places_is_not_lost(class_, course):
     assert left_behind(course) == class_[2]
 
 
+@pytest.mark.slow
 def test_killed_from_outside_it_leaves_no_process(class_, tmp_path, monkeypatch):
     """`autograde grade --workers 2`, SIGKILL after the first line of the journal: all gone, and resumable?"""
     course = copy_of(class_[0], tmp_path / "course")

@@ -16,8 +16,6 @@ from autograde.course import ROOT, course_directory, load_config, run_step
 from autograde.intake import around
 from tests import sample_course
 
-pytestmark = pytest.mark.slow  # takes minutes on a busy machine
-
 ODD_NAME = "O'Neil, [x] {student_id} %s *"
 
 

@@ -14,8 +14,6 @@ from tests.range.stock import baseline
 from tests.range.table import counts, save, shown, table, told
 from tests.range.verdict import active, plain, verdict
 
-pytestmark = pytest.mark.slow  # takes minutes on a busy machine
-
 QUICK = [name for name, attack in RANGE.items() if attack.quick]
 WHOLE = pytest.mark.slow
 
