@@ -14,13 +14,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
-from autograde.course import ROOT
+from autograde.course import here
 
 app = typer.Typer(help="Build the notebooks, grade submissions, test the grader.", no_args_is_help=True)
 console = Console()
 
 Phases = Annotated[list[str] | None, typer.Argument(metavar="[PHASE]…", help="e.g. phase2_attention; none means all")]
-Course = Annotated[Path, typer.Option(help="The course to work on.", show_default="this one")]
+Course = Annotated[
+    Path | None,
+    typer.Option(
+        help="The course to work on.",
+        show_default="the one you stand in, or this one",
+        callback=lambda path: path or here(),
+    ),
+]
 Students = Annotated[list[str] | None, typer.Option(help="Only these students: a,b or given several times.")]
 
 
@@ -29,7 +36,7 @@ def build(
     phase: Phases = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; tell what differs.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite changed notebooks, keeping a copy.")] = False,
-    course: Course = ROOT,
+    course: Course = None,
 ):
     """Turn the authored sources into solution notebooks and the release."""
     from autograde.build import BuildError, differences, render, write
@@ -66,7 +73,7 @@ def grade(
     trusted: Annotated[
         bool, typer.Option("--i-trust-these-submissions", help="Allow grading without any sandbox.")
     ] = False,
-    course: Course = ROOT,
+    course: Course = None,
 ):
     """Grade every submission under autograde/submitted/<student>/<phase>/.
 
@@ -141,7 +148,7 @@ class RateColumn(ProgressColumn):
 
 
 @app.command()
-def feedback(phase: Phases = None, students: Students = None, course: Course = ROOT):
+def feedback(phase: Phases = None, students: Students = None, course: Course = None):
     """Write a feedback page for every graded submission."""
     from autograde import grades
 
@@ -159,7 +166,7 @@ def feedback(phase: Phases = None, students: Students = None, course: Course = R
 def report(
     phase: Phases = None,
     to: Annotated[Path | None, typer.Option(help="The folder to write.", show_default="autograde/reports")] = None,
-    course: Course = ROOT,
+    course: Course = None,
 ):
     """Who is stuck where, who wrote alike, who may have used a library: csv and html, for your eyes."""
     from autograde.delegation import delegation_report
@@ -186,7 +193,7 @@ def export(
     to: Annotated[Path | None, typer.Option(help="The file to write.", show_default="autograde/grades.csv")] = None,
     canvas: Annotated[Path | None, typer.Option(help="A gradebook downloaded from Canvas, to be filled in.")] = None,
     column: Annotated[str | None, typer.Option(help="Its column: the assignment's name or number.")] = None,
-    course: Course = ROOT,
+    course: Course = None,
 ):
     """Write the grades as csv; with --canvas, into a copy of a gradebook that was downloaded from Canvas."""
     from autograde import grades
@@ -195,24 +202,25 @@ def export(
     if canvas is None:
         path = to or course / "autograde" / "grades.csv"
         grades.export(course, path, phase or ())
-        _say(f"wrote {path}")
+        _say(f"wrote {path}\n{grades.unread(course, phase or ())}".rstrip())
         return
-    if len(phase or ()) != 1:
+    names = phase or sorted({name for _, name in _graded(course, phase, ())})
+    if len(names) != 1:
         raise typer.BadParameter("name the one phase whose grades go into that column", param_hint="PHASE")
-    path = to or course / "autograde" / f"canvas-{phase[0]}.csv"
+    path = to or course / "autograde" / f"canvas-{names[0]}.csv"
     try:
-        merged = grades.export_to_canvas(course, phase[0], canvas, column or phase[0], path)
+        merged = grades.export_to_canvas(course, names[0], canvas, column or names[0], path)
     except (CanvasError, OSError) as error:
         _say(f"{error}")
         raise typer.Exit(1) from None
-    _say("\n".join(merged.lines()))
+    _say("\n".join(filter(None, [*merged.lines(), grades.unread(course, names)])))
 
 
 @app.command()
 def release(
     phase: Annotated[str, typer.Argument(help="The phase the class is at, e.g. phase2_attention")],
     to: Annotated[Path | None, typer.Option(help="The zip to write.", show_default="build/")] = None,
-    course: Course = ROOT,
+    course: Course = None,
 ):
     """Make the zip a class is handed: checks that work, without solutions, hidden cases or later answers."""
     from autograde.build import BuildError
@@ -266,7 +274,7 @@ def _table(results):
     for result in results:
         graded = result.points is not None
         late = str(timedelta(seconds=round(result.seconds_late))) if result.seconds_late else ""
-        numbers = (f"{result.points:g}", f"{result.of:g}") if graded else ("–", "–")
+        numbers = (f"{round(result.points, 2):g}", f"{result.of:g}") if graded else ("–", "–")
         cells = (result.student, result.phase, *numbers, late, "\n".join(result.notes))
         table.add_row(*map(escape, cells), style=None if graded else "red")
     return table

@@ -11,6 +11,12 @@ from traitlets.config.loader import PyFileConfigLoader
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def here():
+    """The course that the current folder lies in; this checkout if there is none."""
+    around = (Path.cwd(), *Path.cwd().parents)
+    return next((folder for folder in around if (folder / "nbgrader_config.py").is_file()), ROOT)
+
+
 def load_config(course, **changes):
     """The configuration of a course directory. Keywords replace fields of CourseDirectory."""
     config = Config(PyFileConfigLoader("nbgrader_config.py", path=str(course)).load_config())

@@ -37,6 +37,14 @@ def export(root, path, names=()):
         plugin.export(gradebook)
 
 
+def unread(root, names=()):
+    """One sentence on submissions with written answers that wait for a person; "" if there are none."""
+    with Gradebook(load_config(root).CourseDirectory.db_url) as gradebook:
+        chosen_ones = [one for one in gradebook.assignments if not names or one.name in names]
+        waiting = sum(one.needs_manual_grade for each in chosen_ones for one in each.submissions)
+    return f"{waiting} of them wait for you in formgrader: points for written answers are missing" if waiting else ""
+
+
 def export_to_canvas(root, phase, downloaded, column, path):
     """Fill one column of a gradebook downloaded from Canvas. Returns what was merged; raises CanvasError."""
     with Gradebook(load_config(root).CourseDirectory.db_url) as gradebook:

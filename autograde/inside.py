@@ -114,6 +114,7 @@ def _first_child(line, limits, tier):
     """Enter new namespaces, then fork the one process that is number 1 in them; when this one dies, all die."""
     try:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        os.setsid()  # a signal to one's own group crosses the border of a pid namespace
         if tier != "full":
             _wall_off_without_namespaces(limits, tier)
             serve(line)
@@ -127,6 +128,7 @@ def _first_child(line, limits, tier):
         pid = os.fork()
         if pid == 0:
             _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            os.setsid()
             _wall_off(limits)
             serve(line)
         line.close()

@@ -32,6 +32,7 @@ class Ended(Exception):
 
 
 START = 120  # seconds that the warm process may take to import everything
+FINISH = 30  # seconds that it may take to end a child
 GRACE = 5.0  # seconds on top of a limit, before a child that does not keep it is given up
 
 
@@ -86,9 +87,11 @@ class Sandbox:
     def finish(self):
         """End the child. Returns the CPU seconds it is known to have used."""
         try:
+            self._control.settimeout(FINISH)
             self._control.send(b".")
             return struct.unpack("<d", self._control.recv(64))[0]
-        except (OSError, struct.error):  # it was the warm process that died: the next order starts another
+        except (OSError, struct.error):  # the warm process has died or hangs: the next order starts another
+            self._stop()
             return 0.0
 
     def _start(self):

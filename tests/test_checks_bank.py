@@ -24,6 +24,7 @@ def test_twin_and_solution_pass_and_the_blank_stub_does_not(name):
     assert not row.survivors, "\n".join(row.survivors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXERCISES)
 def test_no_mutant_of_the_solution_survives(name):
     """Is every small fault put into the model solution noticed, or argued to be none?"""
@@ -43,7 +44,7 @@ def test_every_argued_mutant_still_exists():
 
 
 @pytest.mark.parametrize("name", EXERCISES)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_verdicts_do_not_depend_on_the_seed(name, seed):
     """Does another draw of the numbers accept the twin and still name each known mistake?"""
     assert evaluate(name, EXERCISES[name].expected, seed=seed).score == 1

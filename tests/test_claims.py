@@ -351,7 +351,7 @@ def is_judged(name, data):
 
 @pytest.mark.parametrize("name", EXERCISES)
 @given(data=st.data())
-@settings(UNHURRIED, max_examples=8)
+@settings(UNHURRIED, max_examples=4)
 def test_whatever_comes_through_can_be_judged(name, data):
     """Does any claim of the right form get a score from 0 to 1, and a report none of whose lines is the learner's?"""
     is_judged(name, data)

@@ -179,6 +179,7 @@ def test_a_worker_that_dies_costs_no_other_submission():
     assert "died each time" in str(found["victim"])
 
 
+@pytest.mark.slow
 def test_here_and_elsewhere_mark_alike():
     """Do one process and a pool give the same marking?"""
     desk = Desk(Papers(KEY), Limits(cell=8.0), "full")

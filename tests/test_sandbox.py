@@ -1,10 +1,12 @@
 """The grading sandbox: what submitted code can do in there, and what it cannot."""
 
+import contextlib
 import os
 import socket
 import subprocess
 import time
 
+import psutil
 import pytest
 
 from autograde.sandbox import Ended, Limits, Sandbox
@@ -138,6 +140,39 @@ def test_a_lethal_cell_ends_its_own_child_only(sandbox, what):
     with sandbox.session() as session:
         session.run(GOOD)
         assert passes(session)
+
+
+STOPS = {
+    "its group": "os.kill(0, signal.SIGSTOP)",
+    "all it sees": "os.kill(-1, signal.SIGSTOP)",
+    "its parent": "os.kill(os.getppid(), signal.SIGSTOP)",
+}
+
+
+@pytest.mark.parametrize("what", STOPS)
+def test_no_signal_reaches_the_warm_process(sandbox, what):
+    """Does SIGSTOP, to whatever a cell can name, leave the process alone that all submissions come from?"""
+    process = sandbox._process
+    with sandbox.session() as session:
+        session.run("import os, signal")
+        with contextlib.suppress(Ended):
+            session.run(STOPS[what])
+    with sandbox.session() as session:
+        session.run(GOOD)
+        assert passes(session)
+    assert sandbox._process is process
+
+
+def test_a_warm_process_that_hangs_is_replaced(monkeypatch):
+    """If it answers no more, whatever the reason, does the next submission get another one?"""
+    monkeypatch.setattr("autograde.sandbox.FINISH", 1)
+    with Sandbox(limits=Limits(cell=1)) as own:
+        with own.session() as session:
+            inside = psutil.Process(own._process.pid).children(recursive=True)
+            min((process for process in inside if "python" in process.name()), key=lambda one: one.pid).suspend()
+        with own.session() as session:
+            session.run(GOOD)
+            assert passes(session)
 
 
 def test_a_slow_cell_is_stopped_and_the_rest_goes_on(sandbox):

@@ -33,7 +33,7 @@ def unreadable(name, goal, **options):
 # ---- how the text is written -----------------------------------------------------------------------------------------
 
 
-@fault("byte-order-mark", "UTF-8 with a byte-order mark", quick=True)
+@fault("byte-order-mark", "UTF-8 with a byte-order mark")
 def _(notebook):
     return b"\xef\xbb\xbf" + text_of(notebook).encode()
 
@@ -167,7 +167,7 @@ def _(notebook):
     notebook.cells[at:at] = section
 
 
-@fault("check-above-the-answer", "a check cell was moved above the cell it checks", quick=True)
+@fault("check-above-the-answer", "a check cell was moved above the cell it checks")
 def _(notebook):
     build, check = place(notebook, "causal_mask-build"), place(notebook, "causal_mask")
     notebook.cells.insert(build, notebook.cells.pop(check))
@@ -249,7 +249,7 @@ HONEST = {
     "torch.set_grad_enabled(False)",
 }
 for name, source in HONEST.items():
-    code("fault", name, f"an honest cell: {name.replace('-', ' ')}", after=source, solved=SOLVED, quick=name[0] == "w")
+    code("fault", name, f"an honest cell: {name.replace('-', ' ')}", after=source, solved=SOLVED)
 
 
 @fault("answers-that-warn", "right answers that print, warn and write to stderr")

@@ -123,7 +123,6 @@ code(
     "abstract-socket",
     "an abstract unix socket, which no file system hides",
     after="import socket\nline = socket.socket(socket.AF_UNIX)\nline.connect('\\0@UNIX@')\nline.sendall(b'@MARK@')",
-    quick=True,
 )
 code(
     "leak",
@@ -201,7 +200,6 @@ _spy(
     "the function writes its inputs to a file, a later cell prints it",
     TO_FILE,
     then={"sdpa": "print(open('seen').read())"},
-    quick=True,
 )
 _spy(
     "hidden-through-memory",

@@ -24,7 +24,7 @@ MARKDOWN = {
     f"<noscript><p title=\"</noscript><img src=x onerror=fetch('{URL}')>\">",
 }
 for name, source in MARKDOWN.items():
-    code("leak", f"page-{name}", f"the page of a written cell calls home: {name}", text=source, quick=name == "image")
+    code("leak", f"page-{name}", f"the page of a written cell calls home: {name}", text=source)
 
 
 def _written(name, source):
@@ -116,7 +116,7 @@ code(
 )
 
 
-@files("leak", "formula-in-the-name", "a folder whose name a spreadsheet would run", student="=1+1|@MARK@", quick=True)
+@files("leak", "formula-in-the-name", "a folder whose name a spreadsheet would run", student="=1+1|@MARK@")
 def _(folder, notebook, world, mark):
     save(folder, notebook)
 

@@ -220,7 +220,6 @@ malice(
     "kill-everyone",
     "every process that may be signalled, the parent first",
     "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\nos.kill(-1, signal.SIGKILL)",
-    quick=True,
 )
 malice(
     "kill-the-grader",
