@@ -17,6 +17,7 @@ from autograde.exams import Papers, secret
 from autograde.journal import add_line
 from autograde.marking import Marker
 from autograde.sandbox import Limits
+from autograde.walls import keep_apart
 
 
 class RestoreCells(NbGraderPreprocessor):
@@ -138,6 +139,7 @@ class MarkInSandbox(NbGraderPreprocessor):
 
     def allowed_tier(self):
         """The highest tier that holds on this machine. Raises SandboxError if it is lower than the one asked for."""
+        keep_apart(self.root)
         with walled(None, self.limits(), self.tier, self.trusted) as (sandbox, _):
             return sandbox.tier
 

@@ -8,6 +8,7 @@
 Nothing of the course is visible inside but what `walls.STAGED` lists; no network, no home, no environment.
 """
 
+import os
 import shutil
 import socket
 import struct
@@ -106,14 +107,20 @@ class Sandbox:
                 stderr=subprocess.PIPE,
             )
         self._control.settimeout(START)
+        ready, silence = False, "no reason given"
         try:
             ready = self._control.recv(64) == b"ready"
+        except TimeoutError:
+            silence = f"no answer within {START} s; is this machine very busy?"
         except OSError:
-            ready = False
+            pass
         if not ready:
+            self._control.close()  # what bubblewrap has started ends with this, should it be too early for its own ways
             self._process.kill()
-            reason = self._process.stderr.read().decode(errors="replace").strip()[-400:]
-            raise SandboxError(f"the sandbox did not start: {reason or 'no reason given'}")
+            self._process.wait()
+            os.set_blocking(self._process.stderr.fileno(), False)
+            reason = (self._process.stderr.read() or b"").decode(errors="replace").strip()[-400:]
+            raise SandboxError(f"the sandbox did not start: {reason or silence}")
 
     def _stop(self):
         if self._process is not None:

@@ -142,6 +142,12 @@ def _prefixes():
     return sorted(path for path in places if not Path(path).is_relative_to("/usr"))
 
 
+def keep_apart(course):
+    """Raise SandboxError if a course beside this checkout lies where submissions could read it."""
+    if Path(course).resolve() != ROOT and _below_what_is_shown([course]):
+        raise SandboxError(f"submissions could read {course}, since it lies among Python's files: move it elsewhere")
+
+
 def _below_what_is_shown(courses):
     """The courses that would be seen inside. Raises SandboxError if Python itself stands among a course's files."""
     needed = {Path(path).resolve() for path in (sys.prefix, sys.base_prefix, *site.getsitepackages())}

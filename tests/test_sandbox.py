@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from autograde.sandbox import Ended, Limits, Sandbox
+from autograde.walls import SandboxError
 from utils.checks import EXERCISES
 from utils.checks.verdict import Exam, judged
 from utils.observe import codec
@@ -161,6 +162,13 @@ def test_no_signal_reaches_the_warm_process(sandbox, what):
         session.run(GOOD)
         assert passes(session)
     assert sandbox._process is process
+
+
+def test_a_start_that_takes_too_long_is_called_so(monkeypatch):
+    """Is a machine that is merely too busy not told that its sandbox is broken?"""
+    monkeypatch.setattr("autograde.sandbox.START", 0.01)
+    with pytest.raises(SandboxError, match="no answer within 0.01 s; is this machine very busy?"):
+        Sandbox().__enter__()
 
 
 def test_a_warm_process_that_hangs_is_replaced(monkeypatch):

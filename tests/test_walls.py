@@ -143,6 +143,14 @@ def test_a_course_below_what_is_shown_is_covered(tmp_path, shown_folder):
     assert done.stdout == "1\n" and "Read-only file system" in done.stderr
 
 
+def test_a_course_of_its_own_must_lie_elsewhere(tmp_path, shown_folder):
+    """Is grading refused in a course folder that submissions could read, and in no other?"""
+    with pytest.raises(SandboxError, match=f"submissions could read {shown_folder}.*move it elsewhere"):
+        walls.keep_apart(shown_folder)
+    walls.keep_apart(tmp_path)
+    walls.keep_apart(ROOT)
+
+
 def test_python_below_a_covered_course_is_shown_again(monkeypatch):
     """Does a course in /usr keep the environment that stands in it?"""
     monkeypatch.setattr(sys, "prefix", "/usr/local/course/.venv")
