@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 from tests.range.attack import KINDS, RANGE
 
+WHO = ("stock", "ours")
 COLUMNS = ("forged", "leaked", "harmed", "lost")
 MEANING = {
     "forged": "scored points that it does not deserve",
@@ -49,11 +50,9 @@ def _said(found, name):
 
 def shown(result):
     """The table as lines of text."""
-    places = [(who, column) for column in COLUMNS for who in ("stock", "ours")]
-    lines = [f"{'class':10}{'of':>5}" + "".join(f"{' '.join(place):>15}" for place in places)]
+    lines = [f"{'class':10}" + "".join(f"{who:>8}{''.join(f'{name:>8}' for name in COLUMNS)}" for who in WHO)]
     for kind, row in result["classes"].items():
-        cells = "".join(f"{row[who][column]:15}" for who, column in places)
-        lines.append(f"{kind:10}{max(row[who]['submissions'] for who in row):5}{cells}")
+        lines.append(f"{kind:10}" + "".join(f"{row[who][name]:8}" for who in WHO for name in ("submissions", *COLUMNS)))
     return "\n".join(lines)
 
 
