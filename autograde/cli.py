@@ -264,9 +264,18 @@ def _names(students):
     return [name.strip() for one in students or () for name in one.split(",") if name.strip()]
 
 
+def _plain(text):
+    """Without the codes by which the name of a folder could rewrite a terminal."""
+    if text.replace("\n", "").isprintable():
+        return text
+    from utils.observe import codec  # brings torch
+
+    return codec.printable(text, "\n")
+
+
 def _say(text):
     if text:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        console.print(_plain(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def _table(results):
@@ -276,5 +285,5 @@ def _table(results):
         late = str(timedelta(seconds=round(result.seconds_late))) if result.seconds_late else ""
         numbers = (f"{round(result.points, 2):g}", f"{result.of:g}") if graded else ("–", "–")
         cells = (result.student, result.phase, *numbers, late, "\n".join(result.notes))
-        table.add_row(*map(escape, cells), style=None if graded else "red")
+        table.add_row(*(escape(_plain(cell)) for cell in cells), style=None if graded else "red")
     return table

@@ -114,10 +114,10 @@ def _first_child(line, limits, tier):
     """Enter new namespaces, then fork the one process that is number 1 in them; when this one dies, all die."""
     try:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        os.setsid()  # a signal to one's own group crosses the border of a pid namespace
         if tier != "full":
             _wall_off_without_namespaces(limits, tier)
             serve(line)
+        os.setsid()  # a signal to one's own group crosses the border of a pid namespace
         _prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # or its own uid_map would belong to root
         _first_to_go()
         uid, gid = os.getuid(), os.getgid()
@@ -202,18 +202,22 @@ def _must(result, what):
 
 
 def serve(line):
-    """Run cells and observe objects as asked, until the line closes. From here on, nothing is to be trusted."""
-    shell = _shell()
+    """Run cells, keep objects, have them observed, as asked, until the line closes. Nothing here is to be trusted."""
+    shell, kept = _shell(), {}
     _fall_silent()
     while True:
         body = receive_bytes(line)
         if body is None:
             os._exit(0)
         asked = codec.decode(body) if body else {}
+        name = asked.get("name")
         if asked.get("do") == "run":
             send(line, _run(shell, asked["source"], asked["seconds"]))
+        elif asked.get("do") == "keep" and name in shell.user_ns:
+            with contextlib.suppress(OSError):  # no room for one more process: then it is asked as it is in the end
+                kept[name] = _keep(line, shell.user_ns[name])
         elif asked.get("do") == "observe":
-            _observe_in_a_fork(line, shell.user_ns.get(asked["name"], _missing(asked["name"])))
+            _let_answer(line, *(kept.pop(name, None) or _keep(line, shell.user_ns.get(name, _missing(name)))))
         # anything else was meant for a fork that died before it came
 
 
@@ -226,16 +230,31 @@ def _missing(name):
     return missing
 
 
-def _observe_in_a_fork(line, obj):
-    """Let a fork answer requests until it gets an empty one, so that what it breaks or learns stays there."""
+def _keep(line, obj):
+    """Fork a process that waits with the notebook as it is now. Returns its number and the pipe that wakes it.
+
+    What it breaks or learns stays there, and no cell that runs later can be told of it.
+    """
+    reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            while message := receive_bytes(line):
-                send_bytes(line, answer(obj, message))
+            os.close(writing)
+            if os.read(reading, 1):
+                while message := receive_bytes(line):
+                    send_bytes(line, answer(obj, message))
         finally:
             os._exit(0)
-    os.waitpid(pid, 0)
+    os.close(reading)
+    return pid, writing
+
+
+def _let_answer(line, pid, pipe):
+    """Let that process answer requests until it gets an empty one."""
+    with contextlib.suppress(OSError):  # a cell has ended it, or waited for it
+        os.write(pipe, b"!")
+        os.close(pipe)
+        os.waitpid(pid, 0)
     send_bytes(line, b"")
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 from nbformat import from_dict
@@ -73,12 +73,15 @@ class Marker:
         papers = {name: self._paper(name, student) for name in names}
         sitting = _Sitting(self.sandbox, marking)
         try:
+            checks = {number: cell.metadata.nbgrader for number, cell in enumerate(notebook.cells) if is_check(cell)}
             for number, cell in enumerate(notebook.cells):
-                if is_check(cell):
-                    name, points = cell.metadata.nbgrader.grade_id, cell.metadata.nbgrader.points
-                    sitting.ask(number, name, papers[name], points)
+                if number in checks:
+                    sitting.keep(checks[number].grade_id)
                 elif cell.cell_type == "code" and SKIPPED not in cell.metadata.get("tags", ()):
                     sitting.run(number, cell.source)
+            sitting.hand_in()
+            for number, check in checks.items():
+                sitting.ask(number, check.grade_id, papers[check.grade_id], check.points)
         finally:
             sitting.close()
         return marking
@@ -113,7 +116,7 @@ class _Sitting:
         try:
             outputs = self._child().run(source, self.room)
             self.room -= size_of(outputs)
-            self.past.append(source)
+            self.past.append(("run", source))
         except Ended as ended:
             self._note("", f"cell {number + 1}", ended)
             outputs = [_sentence("Ended", f"This cell did not finish: {ended.reason}.")]
@@ -121,6 +124,18 @@ class _Sitting:
             self._note("", f"cell {number + 1}", bad)
             outputs = [_sentence("Ended", "What this cell showed cannot be read.")]
         self.marking.outputs[number] = outputs
+
+    def keep(self, name):
+        """Let the object of that name stay as it is at this place, to be asked when all cells have run."""
+        with suppress(Ended):
+            self._child().keep(name)
+        self.past.append(("keep", name))
+
+    def hand_in(self):
+        """No cell runs any more, so nothing that a question tells can reach an output. Answers have their own time."""
+        self.starts, self.end = 0, time.monotonic() + self.sandbox.limits.notebook
+        if self.session is not None:
+            self.session.end = self.end
 
     def ask(self, number, name, paper, points):
         """Put a paper to the notebook's object, and write the score into the check's cell."""
@@ -168,11 +183,12 @@ class _Sitting:
         return self.session
 
     def _replay(self):
-        for source in list(self.past):
+        for step in list(self.past):
+            do, text = step
             try:
-                self.session.run(source)
+                getattr(self.session, do)(text)
             except (Ended, BadClaim):
-                self.past.remove(source)
+                self.past.remove(step)
                 return
 
     def _note(self, exercise, place, problem):

@@ -42,7 +42,7 @@ class Limits:
     """What one submission may use."""
 
     memory: int = 6 * 2**30  # bytes of address space; torch alone maps about 3 GiB
-    processes: int = 24
+    processes: int = 32  # one for each check of a notebook, and what it starts itself
     file_size: int = 16 * 2**20
     files: int = 256
     cpu: int = 300  # seconds
@@ -131,10 +131,10 @@ class Sandbox:
 
 
 class Session:
-    """One child. `ended` says why, once it is gone before its time; `cpu_seconds` is known after the end."""
+    """One child, with time until `end`. `ended` says why it is gone early; `cpu_seconds` is known after the end."""
 
     def __init__(self, sandbox, end):
-        self._sandbox, self._end = sandbox, end
+        self._sandbox, self.end = sandbox, end
         self.cpu_seconds, self.ended = None, ""
 
     def __enter__(self):
@@ -153,9 +153,13 @@ class Session:
 
         Raises Ended if the child does not survive it, claims.BadClaim for an answer that is none.
         """
-        seconds = min(self._sandbox.limits.cell, max(0.1, self._end - time.monotonic()))
+        seconds = min(self._sandbox.limits.cell, max(0.1, self.end - time.monotonic()))
         self._send(codec.encode({"do": "run", "source": source, "seconds": seconds}))
         return claims.cell_outputs(self._receive(seconds), room)
+
+    def keep(self, name):
+        """Have the object of that name, if there is one, observed later as it is now. Raises Ended."""
+        self._send(codec.encode({"do": "keep", "name": name}))
 
     def observe(self, name, requests):
         """Yield what the child claims to have seen, one observation per encoded request; fewer if that fork died.
@@ -190,7 +194,7 @@ class Session:
     def _receive(self, seconds):
         """The next message, all of it within `seconds` and a little."""
         try:
-            body = inside.receive_bytes(self._line, min(time.monotonic() + seconds, self._end) + GRACE)
+            body = inside.receive_bytes(self._line, min(time.monotonic() + seconds, self.end) + GRACE)
         except TimeoutError:
             self._gone(f"no answer within {seconds:g} s")
         except (OSError, codec.CodecError) as error:

@@ -87,6 +87,44 @@ def test_a_notebook_has_a_time_of_its_own():
     assert "stopped after" in said(marking, 2) and "stopped after" in said(marking, 3)
 
 
+SPY = f"""
+import torch, mmap, os
+reading, writing = os.pipe()
+shared = mmap.mmap(-1, 9)
+def causal_mask(q_len, kv_len=None):
+    shared[:4] = b"seen"
+    os.write(writing, b"seen")
+    open("seen", "w").write("seen")
+{CAUSAL}"""
+READ = "import os; os.set_blocking(reading, False)\nprint(shared[:4], os.path.exists('seen'))\nos.read(reading, 4)"
+
+
+def test_no_cell_learns_what_was_asked(marker):
+    """A function passes its inputs on, by file, pipe and memory: does a later cell find nothing, and the check pass?"""
+    work = notebook(SPY)
+    work.cells.append(new_code_cell(READ))
+    marking = marker.mark(work, "ada")
+    assert scores(marking)["causal_mask"] == 1.0
+    printed, error = marking.outputs[3]
+    assert printed["text"] == f"{bytes(4)} False\n" and error["ename"] == "BlockingIOError"
+
+
+def test_what_counts_is_the_object_at_its_check(marker):
+    """Do later cells that use the name again cost nothing, and is an answer below its check still found?"""
+    work = notebook(GOOD)
+    again = "causal_mask = causal_mask(3)\ntorch = None"
+    work.cells += [new_code_cell(again), new_code_cell("import torch"), new_code_cell(ALSO_GOOD)]
+    assert scores(marker.mark(work, "ada")) == {"causal_mask": 1.0, "padding_mask": 1.0}
+
+
+def test_answers_have_a_time_and_children_of_their_own():
+    """If cells use up the notebook's time or its children, does what worked before keep its points?"""
+    with Marker("sample", Papers(KEY), Limits(cell=4.0, notebook=3.0)) as hasty:
+        slow = hasty.mark(notebook(GOOD, *["import time; time.sleep(2)"] * 3), "ada")
+        deadly = hasty.mark(notebook(GOOD, *["import os; os._exit(0)"] * 6), "bob")
+    assert scores(slow)["causal_mask"] == scores(deadly)["causal_mask"] == 1.0
+
+
 FORGED = {
     "a check of one's own": "import utils, builtins\nutils.check = builtins.check = check = lambda *a, **k: 4.0",
     "answers of another kind": """

@@ -227,3 +227,22 @@ def test_learner_code_is_stopped_outside_the_main_thread():
     worker.start()
     worker.join(10)
     assert found and found[0]["calls"][0]["raised"]["type"] == "TookTooLong"
+
+
+def test_a_kernel_may_start_threads_meanwhile():
+    """If another thread starts one while learner code runs, as Jupyter does, is nobody stopped or blamed?"""
+    running, started = threading.Event(), threading.Event()
+
+    def kernel():
+        running.wait(10)
+        threading.Thread(target=started.set).start()
+
+    def patient(x):
+        running.set()
+        return x if started.wait(10) else None
+
+    threading.Thread(target=kernel).start()
+    calls = [{"args": {"x": torch.ones(2)}, "options": {}}]
+    seen = observe(patient, Request("function", "", calls, bans=["attention"]))
+    assert seen["caught"] is None and seen["calls"][0]["raised"] is None
+    assert torch.equal(seen["calls"][0]["value"], torch.ones(2))

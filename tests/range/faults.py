@@ -58,8 +58,8 @@ def _(notebook):
 
 @fault("not-a-number", "NaN, Infinity and lone surrogates in the JSON")
 def _(notebook):
-    text = text_of(notebook).replace('"metadata": {', '"metadata": {"width": NaN, "height": -Infinity, ', 1)
-    return text.replace("# Phase 2", "# \\ud83d Phase 2 \\u0000", 1)
+    notebook.metadata.update(width=float("nan"), height=float("-inf"))
+    return text_of(notebook).replace("# Phase 2", "# \\ud83d Phase 2 \\u0000", 1)
 
 
 @fault("lines-as-lists", "sources as lists of lines, and one as null")

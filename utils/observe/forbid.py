@@ -131,7 +131,8 @@ def bans(groups=(), own_twin=None, shapes=None, all_along=True):
         for cls in rules.classes:
             for method in ("__init__", "forward"):
                 nets.enter_context(_patched(cls, method, rules, f"nn.{cls.__name__}"))
-        nets.enter_context(_patched(threading.Thread, "start", rules, "a thread of your own"))  # modes see one thread
+        own = "a thread of your own"  # modes see one thread; a Jupyter kernel has others, which may start more
+        nets.enter_context(_patched(threading.Thread, "start", rules, own, only_in=threading.get_ident()))
         if rules.autograd:
             for module, name in _autograd_doors():
                 nets.enter_context(_patched(module, name, rules, "autograd"))
@@ -147,12 +148,13 @@ def _autograd_doors():
 
 
 @contextlib.contextmanager
-def _patched(owner, name, rules, says):
+def _patched(owner, name, rules, says, only_in=None):
+    """Refuse to call `owner.name`, in every thread or in one."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
     def guarded(*args, **kwargs):
-        if not _free.get():
+        if not _free.get() and only_in in (None, threading.get_ident()):
             rules.refuse(says)
         return original(*args, **kwargs)
 
