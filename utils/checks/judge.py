@@ -46,7 +46,7 @@ def findings(exercise, case, request, got, expected):
     return sorted(found, key=lambda finding: finding.stage)
 
 
-def _broken_property(rule, got, case, request, found=()):
+def _broken_property(rule, got, case, request, found):
     """What a rule says; None where it cannot read an answer that is `found` to be of another kind anyway."""
     try:
         return rule(got, case, request)
