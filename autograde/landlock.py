@@ -1,8 +1,9 @@
-"""Inside, in the partial tier on Linux: walls for one process and all that it starts, made without any privilege.
+"""Inside, on Linux: walls for one process and all that it starts, made without any privilege, for the partial tier.
 
 Landlock (a kernel's own, since Linux 6.2 in the form we need) says which folders can be read and written, and keeps
 signals and abstract sockets in. libseccomp takes the system calls away that Landlock has no word for: sockets of every
-kind, changing modes, owners and times, limits of other processes, keys, messages between processes.
+kind, changing modes, owners and times, limits of other processes, keys, messages between processes. The full tier
+takes one thing from here: memory that no limit counts.
 """
 
 import ctypes
@@ -27,11 +28,12 @@ FORBIDDEN = """
     socket connect bind listen io_uring_setup chown fchown lchown fchownat
     setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr
     setpriority sched_setscheduler sched_setparam sched_setattr ioprio_set
-    shmget shmat shmctl semget semctl semop semtimedop msgget msgsnd msgrcv msgctl mq_open mq_unlink
+    shmat shmctl semget semctl semop semtimedop msgget msgsnd msgrcv msgctl mq_open mq_unlink
     add_key request_key keyctl inotify_add_watch fanotify_init fanotify_mark
     ptrace process_vm_readv process_vm_writev process_madvise pidfd_getfd kcmp
     unshare setns mount umount2 open_by_handle_at name_to_handle_at bpf perf_event_open userfaultfd syslog
 """.split()
+UNCOUNTED = ["memfd_create", "memfd_secret", "shmget"]  # memory that belongs to no process
 UNDONE = "chmod fchmod fchmodat fchmodat2 utime utimes utimensat futimesat".split()  # shutil.copy wants a "yes"
 NUMBERS = {"fchmodat2": 452, "setxattrat": 463, "removexattrat": 466, "file_setattr": 469}  # if libseccomp is older
 OTHERS_ONLY = ("prlimit64", "sched_setaffinity")  # with a first argument of 0 they are about oneself
@@ -51,9 +53,16 @@ def confine(readable, home):
     able = version()
     if able < OLDEST:
         raise OSError(errno.ENOSYS, "Landlock is missing or too old: it needs Linux 6.2")
-    filters = _seccomp([*FORBIDDEN, *(SIGNALS if able < 6 else ())])
+    filters = _seccomp([*FORBIDDEN, *UNCOUNTED, *(SIGNALS if able < 6 else ())], OTHERS_ONLY, UNDONE)
     _must(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")  # or an ordinary user may not
     _landlock(able, readable, home)
+    _must(filters.seccomp_load(filters.context), "loading the filter")
+
+
+def count_memory():
+    """From now on no memory can be had outside processes, where limits hold. Cannot be undone."""
+    filters = _seccomp(UNCOUNTED)
+    _must(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
     _must(filters.seccomp_load(filters.context), "loading the filter")
 
 
@@ -86,8 +95,11 @@ class _Compare(ctypes.Structure):
     _fields_ = [("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64)]
 
 
-def _seccomp(names):
-    """A filter, not yet loaded, that refuses these calls. (Another processor's calls end the process.)"""
+def _seccomp(names, others_only=(), undone=()):
+    """A filter, not yet loaded, that refuses these calls, some only about others; some it leaves undone.
+
+    (Another processor's calls end the process.)
+    """
     try:
         library = ctypes.CDLL("libseccomp.so.2", use_errno=True)
     except OSError:
@@ -101,13 +113,13 @@ def _seccomp(names):
     ]
     library.context = library.seccomp_init(_ALLOW)
     about_others = (_Compare * 1)(_Compare(0, _NOT_EQUAL, 0, 0))
-    for name in [*names, *OTHERS_ONLY, *UNDONE]:
+    for name in [*names, *others_only, *undone]:
         number = library.seccomp_syscall_resolve_name(name.encode())
         number = NUMBERS.get(name, number) if number == -1 else number
         if number < 0:
             continue  # this processor has no such call
-        action = _SAY_YES if name in UNDONE else _REFUSE
-        compared = 1 if name in OTHERS_ONLY else 0
+        action = _SAY_YES if name in undone else _REFUSE
+        compared = 1 if name in others_only else 0
         _must(library.seccomp_rule_add_array(library.context, action, number, compared, about_others), name)
     return library
 

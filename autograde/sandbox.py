@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from autograde import claims, inside, walls
+from autograde import claims, inside, memory, walls
 from autograde.walls import SandboxError
 from utils.observe import codec
 
@@ -41,7 +41,8 @@ GRACE = 5.0  # seconds on top of a limit, before a child that does not keep it i
 class Limits:
     """What one submission may use."""
 
-    memory: int = 6 * 2**30  # bytes of address space; torch alone maps about 3 GiB
+    memory: int = 6 * 2**30  # bytes of address space for one process; torch alone maps about 3 GiB
+    together: int = 4 * 2**30  # bytes that all its processes may hold
     processes: int = 32  # one for each check of a notebook, and what it starts itself
     file_size: int = 16 * 2**20
     files: int = 256
@@ -121,6 +122,12 @@ class Sandbox:
             os.set_blocking(self._process.stderr.fileno(), False)
             reason = (self._process.stderr.read() or b"").decode(errors="replace").strip()[-400:]
             raise SandboxError(f"the sandbox did not start: {reason or silence}")
+        self._warm = (memory.below(self._process.pid) or [self._process.pid])[-1]
+        self._own = memory.held(self._warm)
+
+    def watch(self):
+        """See to it that the child and all that it starts stay within their memory. A context manager."""
+        return memory.Watch(self._warm, self._own, self.limits.together)
 
     def _stop(self):
         if self._process is not None:
@@ -142,9 +149,11 @@ class Session:
         self._line, theirs = socket.socketpair()
         order = inside.LIMITS.pack(limits.memory, limits.processes, limits.file_size, limits.files, limits.cpu)
         self._sandbox.order(order, theirs)
+        self._watch = self._sandbox.watch().__enter__()
         return self
 
     def __exit__(self, *error):
+        self._watch.__exit__()
         self._line.close()
         self.cpu_seconds = self._sandbox.finish()
 
@@ -204,5 +213,7 @@ class Session:
         return body
 
     def _gone(self, reason):
+        if self._watch.exceeded:
+            reason = f"its processes held more than {self._sandbox.limits.together / 2**30:g} GiB of memory together"
         self.ended = reason
         raise Ended(reason) from None

@@ -10,7 +10,7 @@ from tests.range import KINDS, RANGE
 from tests.range.attack import PHASE, World
 from tests.range.course import HONEST, admit, digests, lay_out
 from tests.range.ours import graded
-from tests.range.stock import baseline, spread
+from tests.range.stock import SHARES, baseline, spread
 from tests.range.table import counts, save, shown, table, told
 from tests.range.verdict import active, plain, verdict
 
@@ -108,7 +108,7 @@ def test_every_attack_can_be_written(tmp_path):
 def test_the_whole_range_against_both_graders(tmp_path):
     """Does no attack get anything out of ours, while stock nbgrader falls for many of seventy? (The table is kept.)"""
     ours = plain(graded(tmp_path, list(RANGE))[1])
-    stock = baseline(spread({"score": 26, "leak": 16, "sabotage": 14, "fault": 14}))
+    stock = dict(baseline(spread(SHARES)))
     result = table(stock, ours)
     save(result, ROOT / "benchmarks" / "results" / "range.json")
     print(shown(result))

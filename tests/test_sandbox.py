@@ -194,6 +194,7 @@ def test_a_slow_cell_is_stopped_and_the_rest_goes_on(sandbox):
 HUNGRY = {
     "memory": "x = bytearray(64 * 2**30)",
     "disk": "open('big', 'wb').write(bytes(200 * 2**20))",
+    "nameless files": "import os\nos.memfd_create('x')",
     "processes": "import os, time\nfor _ in range(500):\n    if os.fork() == 0: time.sleep(60); os._exit(0)",
 }
 
@@ -203,6 +204,36 @@ def test_greed_meets_its_limit(sandbox, what):
     """Does asking for too much give an error, and nothing worse?"""
     with sandbox.session() as session:
         assert session.run(HUNGRY[what])[0].output_type == "error"
+
+
+MANY = """
+import os, time
+for _ in range(6):
+    if os.fork() == 0:
+        hoard = bytearray(b"x") * 2**28
+        time.sleep(20)
+        os._exit(0)
+time.sleep(20)
+"""
+
+
+def test_many_processes_share_one_limit_on_memory():
+    """Is a submission whose processes together take too much ended and told so, and the next one served?"""
+    with Sandbox(limits=Limits(together=2**30)) as small:
+        with small.session() as session, pytest.raises(Ended, match="more than 1 GiB of memory together"):
+            session.run(MANY)
+        with small.session() as session:
+            session.run(GOOD)
+            assert passes(session)
+
+
+def test_forks_that_share_their_memory_are_not_greedy():
+    """Do twenty objects that are kept count but little, though each has a process of its own?"""
+    with Sandbox(limits=Limits(together=2**28)) as small, small.session() as session:
+        session.run(GOOD)
+        for _ in range(20):
+            session.keep("causal_mask")
+        assert passes(session) and not session.run("import time; time.sleep(1)")
 
 
 def all_processes():

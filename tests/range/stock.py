@@ -18,6 +18,7 @@ from tests.range.runs import run
 from tests.range.table import told
 
 LATER = "y-blank"  # the honest student who is graded with, or after, the attackers; the others are graded already
+SHARES = {"score": 26, "leak": 16, "sabotage": 14, "fault": 14}  # how many attacks it faces; all would take it hours
 TOGETHER = 12  # attacks that share one sandbox, unless they mean harm: then each has its own
 CONFIG = """\
 c = get_config()
@@ -92,10 +93,7 @@ class Stock:
 
 
 def spread(shares):
-    """Names of attacks: of each class as many as `shares` says, those of the normal suite first, the rest far apart.
-
-    All of them would take stock nbgrader hours.
-    """
+    """Names of attacks: of each class as many as `shares` says, those of the normal suite first, the rest far apart."""
     names = []
     for kind, count in shares.items():
         mine = [name for name, attack in RANGE.items() if attack.kind == kind]
@@ -107,8 +105,8 @@ def spread(shares):
 
 
 def baseline(names, tell=print, cell=30):
-    """Name -> plain verdict. Those that mean harm, stop others or are stopped are each run by themselves."""
-    found, alone = {}, [name for name in names if RANGE[name].kind == "sabotage"]
+    """Yield (name, plain verdict), each when known. Those that mean harm, stop others or are stopped run alone."""
+    alone = [name for name in names if RANGE[name].kind == "sabotage"]
     friendly = [name for name in names if name not in alone]
     with Stock(cell) as stock:
         for start in range(0, len(friendly), TOGETHER):
@@ -116,13 +114,13 @@ def baseline(names, tell=print, cell=30):
             seen = stock.attack(batch)
             spoilt = bool(seen[""]["harmed"])
             again = [name for name in batch if spoilt or seen[name]["points"] is None and not RANGE[name].refused]
-            found |= {name: seen[name] for name in batch}
+            yield from ((name, seen[name]) for name in batch if name not in again)
             alone += again
-            tell(f"stock: {len(found)} of {len(names)} attacked; {len(alone)} to be run alone")
+            tell(f"stock: {start + len(batch)} of {len(friendly)} attacked together; {len(alone)} to be run alone")
+        alone.sort(key=lambda name: names.index(name) % TOGETHER)  # all classes early, should one lose patience
         for number, name in enumerate(alone, 1):
             seen = stock.attack([name])
-            found[name] = seen[name]
             for what in ("forged", "lost", "leaked", "harmed"):
-                found[name][what] += seen[""][what]
-            tell(f"stock: {number} of {len(alone)} alone: {name}: {told(found[name])}")
-    return found
+                seen[name][what] += seen[""][what]
+            yield name, seen[name]
+            tell(f"stock: {number} of {len(alone)} alone: {name}: {told(seen[name])}")
