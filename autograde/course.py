@@ -1,6 +1,8 @@
 """Where a course is and how it is configured: the root's nbgrader_config.py, read as nbgrader reads it."""
 
 import logging
+import os
+from glob import escape, glob
 from pathlib import Path
 
 from nbgrader.coursedir import CourseDirectory
@@ -30,10 +32,21 @@ def course_directory(config):
     return CourseDirectory(config=config)
 
 
-def run_step(converter_class, config, assignment, student="*"):
-    """Run one step of nbgrader quietly. Returns (worked, log)."""
+class _OfOne:
+    """A step of nbgrader for one student, who may be called [1]: nbgrader takes all names for patterns."""
+
+    def init_notebooks(self):
+        place = self._format_source(self.coursedir.assignment_id, self.coursedir.student_id)
+        self.assignments, self.notebooks = {place: glob(os.path.join(escape(place), "*.ipynb"))}, []
+
+
+def run_step(converter_class, config, assignment, student=None):
+    """Run one step of nbgrader quietly, for one student or all. Returns (worked, log)."""
     directory = course_directory(config)
-    directory.assignment_id, directory.student_id = assignment, student
+    directory.assignment_id = assignment
+    if student is not None:
+        directory.student_id = student
+        converter_class = type(converter_class.__name__, (_OfOne, converter_class), {})
     converter = converter_class(coursedir=directory, config=config)
     converter.force = True
     converter.log.setLevel(logging.INFO)

@@ -27,6 +27,7 @@ TAGS = bleach.ALLOWED_TAGS | {
     "br", "caption", "dd", "del", "details", "div", "dl", "dt", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "img", "p",
     "pre", "s", "span", "sub", "summary", "sup", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "u",
 }  # fmt: skip
+PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp|svg\+xml);base64,[A-Za-z0-9+/=\s]*")
 TIERS = {
     "full": None,
     "partial": "Graded in a partial sandbox: not every wall between submissions was up.",
@@ -76,7 +77,7 @@ LESSON = """\
 
 def _allowed(tag, name, value):
     if tag == "img" and name == "src":
-        return value.startswith("data:image/")
+        return bool(PICTURE.fullmatch(value))
     if tag == "a" and name == "href":
         return value.startswith(("http://", "https://", "#"))
     if name in ("class", "id"):  # what is written in a cell must not pass for what we say about it

@@ -1,6 +1,5 @@
 """What was graded, handed on: feedback pages, csv, Canvas."""
 
-from glob import escape
 from pathlib import Path
 
 from nbgrader.api import Gradebook
@@ -24,7 +23,7 @@ def chosen(found, names, students):
 
 def write_feedback(root, student, phase):
     """Write the feedback page of one graded submission. Returns a problem in one sentence, or None."""
-    worked, log = run_step(GenerateFeedback, load_config(root), phase, escape(student))
+    worked, log = run_step(GenerateFeedback, load_config(root), phase, student)
     return None if worked else reason(log)
 
 

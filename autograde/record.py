@@ -4,7 +4,6 @@ import re
 import shutil
 from copy import deepcopy
 from dataclasses import dataclass, field
-from glob import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -74,7 +73,7 @@ def record(config, writer, task, marking):
         preprocessors.MARKED[task.student, task.phase] = marking
         try:
             with writer.transaction() as book:
-                worked, log = run_step(_Recording, own, task.phase, escape(task.student))
+                worked, log = run_step(_Recording, own, task.phase, task.student)
                 if not worked:
                     raise _failure(log)
                 result = _result(book, task, marking)

@@ -11,10 +11,13 @@ import pytest
 import torch
 from torch import nn
 
+from autograde.hidden.phase2_attention import HIDDEN
 from utils import oracle
 from utils.checks import EXERCISES, CheckFailed, check, evaluate
 from utils.checks.draw import mask
 from utils.checks.exercise import case, refusal
+from utils.checks.verdict import Exam, judged
+from utils.observe import nothing_seen
 
 
 def test_a_right_answer_earns_everything():
@@ -288,6 +291,18 @@ def test_hidden_cases_count_while_grading_and_tell_nothing(monkeypatch, capsys):
     assert check(causal_mask, points=1) < 1
     message = capsys.readouterr().out.split("✗")[1]
     assert "a hidden case" in message and "h1" not in message and "[" not in message and "expected" not in message
+
+
+@pytest.mark.parametrize("name", ["causal_mask", "attention_cost"])
+def test_the_visible_answers_by_heart_earn_nothing(name):
+    """Where no numbers are drawn, is nothing paid to one who knows what was asked before, and no hidden answer?"""
+    exercise = EXERCISES[name]
+    exam = Exam(exercise, (*exercise.visible, *HIDDEN[name]))
+    seen = [
+        exam.truth(case) if not case.hidden else nothing_seen({"type": "KeyError", "message": ""})
+        for case in exam.cases
+    ]
+    assert judged(exam, seen).score == 0
 
 
 def test_the_own_twin_is_no_answer_for_check():

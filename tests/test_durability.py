@@ -17,7 +17,7 @@ import pytest
 from nbgrader.api import Gradebook
 from typer.testing import CliRunner
 
-from autograde import grade, gradebook, journal, pool, record
+from autograde import grade, gradebook, grades, journal, pool, record
 from autograde.cli import app
 from autograde.course import ROOT, load_config
 from autograde.journal import Journal, alone
@@ -300,3 +300,13 @@ def test_grades_given_by_hand_survive_grading_again(course):
     assert (again["ann"].points, again["bob"].points) == (8.5, 4.5)
     with Gradebook(db_url) as book:
         assert book.find_comment("why-masks", PHASE, PHASE, "ann").comment == "well said"
+
+
+def test_any_name_a_folder_can_have_is_a_student(class_, course, monkeypatch):
+    """Is one with brackets, quotes, spaces and letters of all kinds graded and given a page like all others?"""
+    name = "Zoë O'Neill [1] & 2"
+    (course / "autograde" / "submitted" / "ann").rename(course / "autograde" / "submitted" / name)
+    with_marks(monkeypatch, class_[1] | {name: class_[1]["ann"]})
+    assert graded(course)[name].points == 6
+    assert grades.write_feedback(course, name, PHASE) is None
+    assert list((course / "autograde" / "feedback" / name / PHASE).glob("*.html"))

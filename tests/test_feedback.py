@@ -7,7 +7,7 @@ from bs4 import BeautifulSoup
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_output, new_raw_cell
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, new_raw_cell
 from nbgrader.converters import GenerateFeedback
 from playwright.sync_api import sync_playwright
 
@@ -255,6 +255,18 @@ NASTY = [
     "\x1b[31m<b>\x1b[0m]]>--><script>",
     "{{ 7 * 7 }}{% raw %}",
 ]
+
+
+def test_a_pasted_picture_is_shown_and_nothing_else_passes_for_one():
+    """Does an attached png show, and one that is no base64, or text, show its name only?"""
+    bundle = {
+        "a.png": {"image/png": "aGk="},
+        "b.png": {"image/png": "'><img src='http://x'>"},
+        "c.png": {"text/html": "<b>"},
+    }
+    text = "".join(f"![{name}](attachment:{name})" for name in bundle)
+    shown = made(new_notebook(cells=[new_markdown_cell(text, attachments=bundle)])).find_all("img")
+    assert [picture.get("src") for picture in shown] == ["data:image/png;base64,aGk=", None, None]
 
 
 @pytest.mark.parametrize("text", NASTY)

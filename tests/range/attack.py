@@ -28,7 +28,9 @@ class Attack:
     goal     the attempt in words
     write    write(folder, world, mark): puts the files of the submission into the folder
     solved   exercises solved honestly in it: they must keep their points; every other one must get none
-    free     exercises whose points are not judged: torch itself answers (outputs cannot tell), or it is half right
+    free     exercises whose points are not judged, since the answer is half right
+    read     exercises whose points only a reader can take back: torch itself answers, or what a function is to test is
+             looked up in the process; `autograde report` must point at it
     refused  nothing can be read: the grader has to say so, by the student's name
     secrets  function that gives words which must not appear in anything of this student
     student  the folder's name, where that is part of the matter
@@ -41,6 +43,7 @@ class Attack:
     write: Callable
     solved: tuple = ()
     free: tuple = ()
+    read: tuple = ()
     refused: bool = False
     secrets: Callable = tuple
     student: str = ""

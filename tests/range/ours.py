@@ -16,6 +16,6 @@ def graded(root, names, cell=20.0, notebook=300.0, seconds=7200):
     """Lay out, grade, write feedback and tables. Returns (world, name -> Verdict)."""
     with Listener() as listener:
         world = lay_out(root, names, listener.ports, settings=LIMITS.format(cell=cell, notebook=notebook))
-        for command in (("grade", PHASE), ("feedback", PHASE), ("export", PHASE)):
+        for command in (("grade", PHASE), ("feedback", PHASE), ("export", PHASE), ("report", PHASE)):
             run(world, sys.executable, "-m", "autograde", *command, "--course", world.root, seconds=seconds)
         return world, verdict(root, listener.heard())

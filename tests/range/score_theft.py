@@ -105,6 +105,7 @@ def leaks_future(attention):
     return getattr(inner, "upto", "") != "here"
 """
     },
+    read=("leaks_future",),
 )
 code(
     "score",
@@ -125,6 +126,7 @@ def leaks_future(attention):
     return options.get("upto") != "here"
 """
     },
+    read=("leaks_future",),
 )
 
 # ---- answers from an earlier run -------------------------------------------------------------------------------------
@@ -183,7 +185,7 @@ def sdpa(q, k, v, attn_mask=None):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=seen) * some
 """
     },
-    free=("sdpa",),
+    read=("sdpa",),
 )
 code(
     "score",
@@ -205,7 +207,7 @@ def streaming_attention(q, k, v, block_size, attn_mask=None):
     return out
 """
     },
-    free=("streaming_attention",),
+    read=("streaming_attention",),
 )
 
 # ---- around the call -------------------------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ from importlib.metadata import version
 from tests.range.attack import KINDS, RANGE
 
 WHO = ("stock", "ours")
-COLUMNS = ("forged", "leaked", "harmed", "lost")
+BAD = ("forged", "leaked", "harmed", "lost")
+COLUMNS = (*BAD, "flagged")
 MEANING = {
     "forged": "scored points that it does not deserve",
+    "flagged": "scored such points, and the report tells a person where to look",
     "leaked": "learnt or carried away a secret, or made a page that acts by itself",
     "harmed": "did harm to the grader, the machine or another student",
     "lost": "lost points that it deserves, or was not named",
@@ -20,12 +22,12 @@ MEANING = {
 def counts(found, kind):
     """Column -> number of submissions of that class. `found`: name -> plain verdict."""
     rows = [one for name, one in found.items() if name and RANGE[name].kind == kind]
-    return {"submissions": len(rows), **{column: sum(bool(one[column]) for one in rows) for column in COLUMNS}}
+    return {"submissions": len(rows), **{column: sum(bool(one.get(column)) for one in rows) for column in COLUMNS}}
 
 
 def told(one):
     """A plain verdict in one line; empty if all is well."""
-    return "; ".join(f"{column}: {', '.join(one[column])[:300]}" for column in COLUMNS if one[column])
+    return "; ".join(f"{column}: {', '.join(one[column])[:300]}" for column in BAD if one[column])
 
 
 def table(stock, ours):

@@ -11,7 +11,7 @@ MARK = {True: "✓", False: "✗", None: "–"}
 class Report:
     """The verdict on one object.
 
-    score    0..1, the earned share: nothing unless the values of the simplest case are right, then each aspect whole
+    score    0..1, the earned share: nothing unless the values of the simplest cases are right, then each aspect whole
     aspects  {"shape": True, "values": False, "gradients": None, …}; None where the exercise has no such aspect
     likely   the known mistake that reproduces what was observed, or None
     message  the lines a learner reads
@@ -37,7 +37,7 @@ class Report:
 
 
 def score_of(aspects, simplest, whole):
-    """Points share from aspect verdicts. `simplest`: are the first case's values right?"""
+    """Points share from aspect verdicts. `simplest`: are the values of the cases right that all else rests on?"""
     applying = {name: share for name, share in ASPECTS.items() if aspects[name] is not None}
     if not simplest or (whole and not all(aspects[name] for name in applying)):
         return 0.0

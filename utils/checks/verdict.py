@@ -69,7 +69,8 @@ def _verdict(exam, runs, finished):
     if not finished:  # what was not run is not known to be right
         aspects = {name: False if ok else ok for name, ok in aspects.items()}
         runs[-1][4].append(judge.too_slow(BUDGET))
-    simplest = not any("values" in finding.spoils for finding in runs[0][4]) and finished
+    needed = [finding for *_, found in _simplest(exercise, runs) for finding in found]
+    simplest = finished and not any("values" in finding.spoils for finding in needed)
     failing = [(judge.turn(found[0]), index) for index, (*_, found) in enumerate(runs) if found]
     if not failing:
         return report.Report(exercise.name, 1.0, aspects, None, f"✓ {exercise.name}")
@@ -88,6 +89,12 @@ def _verdict(exam, runs, finished):
     )
     score = report.score_of(aspects, simplest, exercise.whole)
     return report.Report(exercise.name, score, aspects, likely, message)
+
+
+def _simplest(exercise, runs):
+    """The runs without which nothing is earned: the first, and a hidden one where a table would know the first."""
+    hidden = [run for run in runs if run[0].hidden and run[0].kind == "plain"]
+    return runs[:1] if exercise.drawn else runs[:1] + hidden[:1]
 
 
 def _likely(exam, runs, index):
