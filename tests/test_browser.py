@@ -12,9 +12,9 @@ from playwright.sync_api import sync_playwright
 
 from autograde.course import ROOT
 from tests.lab import CHROMIUM, VIEWPORT, Notebook, Server, wait_for
-from utils import widgets
 from utils.checks import EXERCISES
 from utils.environment import report
+from utils.widgets import phase2 as widgets
 
 PHASE = "phase2_attention"
 LESSON = f"{PHASE}/{PHASE}.ipynb"

@@ -192,6 +192,7 @@ def test_nothing_of_the_answers_can_be_found_in_it(folder):
     lines = {line.strip() for line in text.splitlines()}
     assert not lines & {line.strip() for line in (ROOT / "utils/oracle/phase2.py").read_text("utf-8").splitlines()} - {
         "",
+        "__all__ = [",
         '"""',
         ")",
         "]",
@@ -224,7 +225,11 @@ def planted(files, path, content):
         (".git/config", "", "nothing of this kind"),
         ("utils/__pycache__/plots.cpython-311.pyc", "", "nothing of this kind"),
         ("notebooks/phase2_attention/phase2_attention.py", "", "nothing of this kind"),
-        ("utils/plots.py", "\nopen_scores=scores.masked_fill(hidden&~nothing,float('-inf'))  # x", "oracle/phase2.py"),
+        (
+            "utils/plots/canvas.py",
+            "\nopen_scores=scores.masked_fill(hidden&~nothing,float('-inf'))",
+            "oracle/phase2.py",
+        ),
         ("README.md", "\n# QKV = dict(q=(3, 2, 6, 5), k=(3, 2, 4, 5), v=(3, 2, 4, 8))", "a hidden case"),
         ("README.md", '\n"scores were not divided by √d_head": UNSCALED[0],', "phase2/dot_product.py"),
     ],
@@ -310,7 +315,7 @@ def test_what_cannot_be_released_is_refused_in_words(tmp_path):
 @pytest.mark.parametrize(
     ("path", "first"),
     [
-        ("utils/plots.py", 0),
+        ("utils/plots/canvas.py", 0),
         ("utils/oracle/__init__.py", 0),
         ("utils/oracle/phase2.py", 3),
         ("utils/oracle/phase4/norms.py", 5),
@@ -320,7 +325,7 @@ def test_what_cannot_be_released_is_refused_in_words(tmp_path):
         ("utils/checks/phase2/rules_masks.py", 2),
         ("utils/checks/phase2/masks.py", 3),
         ("utils/plots/phase5.py", 5),
-        ("utils/widgets_phase.py", 0),
+        ("utils/widgets/phase.py", 0),
     ],
 )
 def test_a_later_class_gets_what_an_earlier_one_may_not_see(path, first):

@@ -5,13 +5,12 @@ import os
 
 import pytest
 
-from autograde.course import ROOT
 from tests.range import KINDS, RANGE
 from tests.range.attack import PHASE, World
 from tests.range.course import HONEST, admit, digests, lay_out
 from tests.range.ours import graded
-from tests.range.stock import SHARES, baseline, spread
-from tests.range.table import counts, save, shown, table, told
+from tests.range.stock import baseline, spread
+from tests.range.table import counts, shown, table, told
 from tests.range.verdict import active, plain, verdict
 
 QUICK = [name for name, attack in RANGE.items() if attack.quick]
@@ -106,11 +105,9 @@ def test_every_attack_can_be_written(tmp_path):
 
 @WHOLE
 def test_the_whole_range_against_both_graders(tmp_path):
-    """Does no attack get anything out of ours, while stock nbgrader falls for many of seventy? (The table is kept.)"""
+    """Does no attack get anything out of ours, while stock nbgrader falls for some of each class? (An hour or two.)"""
     ours = plain(graded(tmp_path, list(RANGE))[1])
-    stock = dict(baseline(spread(SHARES)))
-    result = table(stock, ours)
-    save(result, ROOT / "benchmarks" / "results" / "range.json")
-    print(shown(result))
+    stock = dict(baseline(spread({"score": 8, "leak": 6, "sabotage": 3, "fault": 3})))
+    print(shown(table(stock, ours)))
     assert {name: told(one) for name, one in ours.items() if told(one)} == {}
-    assert counts(stock, "score")["forged"] > 10 and counts(stock, "leak")["leaked"] > 10
+    assert counts(stock, "score")["forged"] > 3 and counts(stock, "leak")["leaked"] > 3

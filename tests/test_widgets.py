@@ -5,7 +5,8 @@ import re
 import pytest
 import torch
 
-from utils import lesson, oracle, widgets
+from utils import lesson, oracle
+from utils.widgets import phase2 as widgets
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 

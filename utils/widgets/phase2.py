@@ -1,10 +1,12 @@
-"""One figure to play with: thin ipywidgets around plots, and the same picture for those without a front end."""
+"""The figure of phase 2: paint a mask."""
 
 import html
 
 import torch
 
 from utils import lesson, plots
+
+__all__ = ["MaskPainter", "mask_painter"]
 
 TOKENS = ["the", "cat", "sat", "as", "it", "<pad>"]
 REAL = torch.tensor([True, True, True, True, True, False])

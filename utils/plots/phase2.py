@@ -1,17 +1,26 @@
-"""Pictures of attention. Pure functions: data in, matplotlib Figure out; no state, nothing shown."""
+"""Pictures of attention."""
 
 import math
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from matplotlib.tri import Triangulation
 
-# Okabe and Ito's colours: told apart by colour-blind readers, and of different lightness in grey.
-BLUE, ORANGE, RED, GREEN, SKY = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#56B4E9"
-INK, PAPER, LINE = "#22262b", "#fbfaf6", "#c9c5ba"
+from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, RED, SKY, array, canvas, label_cells, write_cells
 
+__all__ = [
+    "attention_map",
+    "signed_map",
+    "mask_grids",
+    "row_of_weights",
+    "mask_and_row",
+    "saturation",
+    "jacobian_triangle",
+    "influence_maps",
+    "cost_curves",
+    "recap",
+]
 
 # ---- attention and masks -------------------------------------------------------------------------
 
@@ -21,23 +30,23 @@ def attention_map(weights, queries, keys, title="Who looks at whom"):
 
     weights (q_len, kv_len); queries, keys: list of str, the labels
     """
-    weights = _array(weights)
-    figure, (axes,) = _canvas(1.8 + 0.75 * len(keys), 1.5 + 0.5 * len(queries))
+    weights = array(weights)
+    figure, (axes,) = canvas(1.8 + 0.75 * len(keys), 1.5 + 0.5 * len(queries))
     axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    _write_cells(axes, weights, light_above=0.65)
-    _label_cells(axes, queries, keys)
+    write_cells(axes, weights, light_above=0.65)
+    label_cells(axes, queries, keys)
     axes.set(xlabel="key: who is read", ylabel="query: who reads", title=title)
     return figure
 
 
 def signed_map(values, rows, columns, title, xlabel="key", ylabel="query"):
     """A table of signed numbers: orange and + above zero, purple and − below."""
-    values = _array(values)
-    figure, (axes,) = _canvas(1.8 + 0.8 * len(columns), 1.5 + 0.5 * len(rows))
+    values = array(values)
+    figure, (axes,) = canvas(1.8 + 0.8 * len(columns), 1.5 + 0.5 * len(rows))
     limit = max(float(np.abs(values).max()), 1e-12)
     axes.imshow(values, cmap="PuOr_r", vmin=-2.2 * limit, vmax=2.2 * limit, aspect="auto")
-    _write_cells(axes, values, light_above=math.inf, sign="+")
-    _label_cells(axes, rows, columns)
+    write_cells(axes, values, light_above=math.inf, sign="+")
+    label_cells(axes, rows, columns)
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
     return figure
 
@@ -47,10 +56,10 @@ def mask_grids(masks, queries=None, keys=None):
 
     masks: dict title -> (q_len, kv_len) bool; queries, keys: labels, else positions
     """
-    masks = {title: _array(mask).astype(bool) for title, mask in masks.items()}
+    masks = {title: array(mask).astype(bool) for title, mask in masks.items()}
     height = max(mask.shape[0] for mask in masks.values())
     width = sum(mask.shape[1] for mask in masks.values())
-    figure, axes = _canvas(1.3 * len(masks) + 0.4 * width, 1.5 + 0.36 * height, columns=len(masks))
+    figure, axes = canvas(1.3 * len(masks) + 0.4 * width, 1.5 + 0.36 * height, columns=len(masks))
     for place, (title, mask) in zip(axes, masks.items(), strict=True):
         _draw_mask(place, mask, queries or range(mask.shape[0]), keys or range(mask.shape[1]))
         place.set_title(title)
@@ -59,7 +68,7 @@ def mask_grids(masks, queries=None, keys=None):
 
 def _draw_mask(axes, mask, queries, keys, row=None):
     """Draw one mask; frame the row of one query if it is given."""
-    for (query, key), seen in np.ndenumerate(_array(mask).astype(bool)):
+    for (query, key), seen in np.ndenumerate(array(mask).astype(bool)):
         style = {"facecolor": "#cfe3f1"} if seen else {"facecolor": "#efece4", "hatch": "////"}
         axes.add_patch(Rectangle((key - 0.5, query - 0.5), 1, 1, edgecolor=LINE, **style))
         if seen:
@@ -68,12 +77,12 @@ def _draw_mask(axes, mask, queries, keys, row=None):
         axes.add_patch(Rectangle((-0.5, row - 0.5), len(keys), 1, fill=False, edgecolor=RED, linewidth=2.5))
     axes.set(xlim=(-0.5, len(keys) - 0.5), ylim=(len(queries) - 0.5, -0.5), aspect="equal")
     axes.set(xlabel="key", ylabel="query")
-    _label_cells(axes, queries, keys)
+    label_cells(axes, queries, keys)
 
 
 def row_of_weights(weights, keys, query, title=None):
     """The weights of one query as bars, each with its number."""
-    figure, (axes,) = _canvas(2 + 0.8 * len(keys), 2.6)
+    figure, (axes,) = canvas(2 + 0.8 * len(keys), 2.6)
     _draw_bars(axes, weights, keys)
     axes.set_title(title or f"what {query!r} reads")
     return figure
@@ -81,7 +90,7 @@ def row_of_weights(weights, keys, query, title=None):
 
 def _draw_bars(axes, weights, keys):
     """Draw weights as bars with the number above each."""
-    weights = _array(weights)
+    weights = array(weights)
     axes.bar(range(len(keys)), weights, color=BLUE, width=0.65)
     for place, weight in enumerate(weights):
         axes.text(place, weight + 0.02, f"{weight:.3f}", ha="center", va="bottom", fontsize=8)
@@ -91,7 +100,7 @@ def _draw_bars(axes, weights, keys):
 
 def mask_and_row(mask, weights, tokens, row, title):
     """A whole mask with one query's row framed, and beside it the weights of that row."""
-    figure, (left, right) = _canvas(8.6, 3.15, columns=2)
+    figure, (left, right) = canvas(8.6, 3.15, columns=2)
     _draw_mask(left, mask, tokens, tokens, row=row)
     left.set_title("dot: may be seen    hatched: hidden")
     _draw_bars(right, weights, tokens)
@@ -107,7 +116,7 @@ def saturation(d_heads, raw, scaled, n_keys=8, seed=0):
 
     d_heads: list of int; raw, scaled: variances measured at each
     """
-    figure, (left, right) = _canvas(8.2, 3.2, columns=2)
+    figure, (left, right) = canvas(8.2, 3.2, columns=2)
     left.plot(d_heads, raw, "o-", color=RED, label="q · k")
     left.plot(d_heads, scaled, "s--", color=BLUE, label="q · k / √d_head")
     left.set(xscale="log", yscale="log", xlabel="d_head", ylabel="variance of the score", title="What you measured")
@@ -138,7 +147,7 @@ def jacobian_triangle(jacobian, steps=60):
     share = np.array([(a, b, steps - a - b) for a in range(steps + 1) for b in range(steps + 1 - a)]) / steps
     size = np.linalg.norm(jacobian(share), axis=(-2, -1))
     x, y = _corners(share)
-    figure, (axes,) = _canvas(7.2, 3.6)
+    figure, (axes,) = canvas(7.2, 3.6)
     filled = axes.tricontourf(Triangulation(x, y), size, levels=np.linspace(0, 0.5, 21), cmap="Blues")
     figure.colorbar(filled, ax=axes, label="Frobenius norm of the Jacobian", ticks=[0, 0.1, 0.2, 0.3, 0.4, 0.5])
     marks = {"one key takes all": (1, 0, 0), "equal shares": (1 / 3, 1 / 3, 1 / 3), "two-way tie": (0.5, 0.5, 0)}
@@ -167,21 +176,21 @@ def influence_maps(maps, inputs="input place"):
     maps: dict title -> (outputs, inputs), row = output place, column = input place
     inputs: what the columns are called
     """
-    maps = {title: _array(sizes) for title, sizes in maps.items()}
-    figure, axes = _canvas(3.3 * len(maps), 3.3, columns=len(maps))
+    maps = {title: array(sizes) for title, sizes in maps.items()}
+    figure, axes = canvas(3.3 * len(maps), 3.3, columns=len(maps))
     for place, (title, sizes) in zip(axes, maps.items(), strict=True):
         place.imshow(sizes, cmap="Blues", vmin=0, vmax=1.3 * max(float(sizes.max()), 1e-12))
         for (row, column), size in np.ndenumerate(sizes):
             if size > 0:
                 place.plot(column, row, "o", color=INK, markersize=3)
-        _label_cells(place, range(sizes.shape[0]), range(sizes.shape[1]))
+        label_cells(place, range(sizes.shape[0]), range(sizes.shape[1]))
         place.set(xlabel=inputs, ylabel="output place", title=title)
     return figure
 
 
 def cost_curves(seq_lens, attention, rest, d_model):
     """Operations of attention's two products against the rest of a block, on log axes, with the crossing marked."""
-    figure, (axes,) = _canvas(6.2, 3.4)
+    figure, (axes,) = canvas(6.2, 3.4)
     axes.plot(seq_lens, attention, "o-", color=RED, label="attention: both products")
     axes.plot(seq_lens, rest, "s--", color=BLUE, label="rest of the block: 24 · n · d_model²")
     axes.axvline(6 * d_model, color=INK, linewidth=1, linestyle=":")
@@ -199,7 +208,7 @@ def cost_curves(seq_lens, attention, rest, d_model):
 
 def recap():
     """Attention from left to right, with shapes above the arrows and your functions below the boxes."""
-    figure, (axes,) = _canvas(9.6, 3.9)
+    figure, (axes,) = canvas(9.6, 3.9)
     axes.set(xlim=(0, 15.4), ylim=(0, 5.4))
     axes.axis("off")
     boxes = [
@@ -252,36 +261,3 @@ def _box(axes, x, y, width, text, below, colour):
     )
     axes.text(x + width / 2, y + 0.62, text, ha="center", va="center", fontsize=10.5, weight="bold")
     axes.text(x + width / 2, y + 0.24, below, ha="center", va="center", fontsize=7.5, family="monospace")
-
-
-# ---- shared by all -------------------------------------------------------------------------------
-
-
-def _canvas(width, height, columns=1):
-    """A light sheet with `columns` places to draw on; light on purpose, so it reads the same in a dark theme."""
-    figure = Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
-    axes = figure.subplots(1, columns, squeeze=False)[0]
-    for place in axes:
-        place.set_facecolor(PAPER)
-        place.tick_params(colors=INK)
-        place.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def _write_cells(axes, values, light_above, sign=""):
-    for (row, column), value in np.ndenumerate(values):
-        colour = "white" if value > light_above else INK
-        text = f"{value:{sign}.2f}" if value or not sign else "0"
-        axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=9)
-
-
-def _label_cells(axes, rows, columns):
-    axes.set_xticks(range(len(columns)), [str(column) for column in columns])
-    axes.set_yticks(range(len(rows)), [str(row) for row in rows])
-    axes.tick_params(length=0)
-
-
-def _array(values):
-    """A NumPy copy of a tensor, an array or nested lists."""
-    return values.detach().double().numpy() if isinstance(values, torch.Tensor) else np.array(values, dtype=float)
