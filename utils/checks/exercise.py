@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from utils.checks import draw
-from utils.observe import Request, observe
+from utils.observe import Request, observe, parts_of
 from utils.observe.forbid import free
 
 SECONDS = 10.0  # a call of learner code may take this long
@@ -216,8 +216,7 @@ def _weights(exercise, init, seed, dtype):
 def _cotangents(seen, seed):
     rows = []
     for index, call in enumerate(seen["calls"]):
-        value = call["value"]
-        parts = value if isinstance(value, tuple) else (value,)
+        parts = parts_of(call["value"])
         shapes = [tuple(p.shape) for p in parts if isinstance(p, torch.Tensor) and p.is_floating_point()]
         rows.append([draw.cotangent(shape, seed, (index, place)) for place, shape in enumerate(shapes)])
     return rows

@@ -107,6 +107,7 @@ class _Run:
         self.obj, self.asked, self.seen, self.nets = obj, asked, seen, nets
         self.dtype = getattr(torch, asked.dtype)
         self.built = {}  # generators and fixtures of this request: equal ones are one object
+        self.lent = {}  # {"w_o.weight": parameter} of the modules handed to a function
 
     def go(self):
         target, module = self.obj, None
@@ -172,6 +173,7 @@ class _Run:
             leaves = {key: value.requires_grad_() for key, value in named.items() if _floating(value)}
             # not leaves: a learner who writes into an argument is told so, instead of torch's RuntimeError
             named |= {key: leaf.clone() for key, leaf in leaves.items()}
+        self.lent = _parameters_of(named) if module is None else {}
         before = {key: _snapshot(value) for key, value in named.items()}
         state = _snapshot(module) if module is not None else None
         positional = [part for key in args for part in (named[key] if key.startswith("*") else [named[key]])]
@@ -193,8 +195,8 @@ class _Run:
         return notes
 
     def _gradients(self, result, leaves, module, cotangents, notes):
-        outputs = [part for part in (result if isinstance(result, (tuple, list)) else (result,)) if _floating(part)]
-        weights = dict(module.named_parameters()) if module is not None else {}
+        outputs = [part for part in parts_of(result) if _floating(part)]
+        weights = dict(module.named_parameters()) if module is not None else self.lent
         wanted = [*leaves.values(), *weights.values()]
         fits = [tuple(part.shape) for part in outputs] == [tuple(part.shape) for part in cotangents]
         if not fits:
@@ -209,7 +211,7 @@ class _Run:
         if hasattr(module, "load_weights"):
             reached = [grad is not None for grad in found[len(leaves) :]]
             notes["weight_grads"] = {"every parameter": all(reached)}
-        elif module is not None:
+        elif module is not None or self.lent:
             notes["weight_grads"] = dict(zip(weights, found[len(leaves) :], strict=True))
 
     def _materialise(self, call):
@@ -229,7 +231,8 @@ class _Run:
         if isinstance(value, codec.Generator):
             return torch.Generator().manual_seed(value.seed)
         with forbid.free():
-            return fixtures.build(value.name, value.options)
+            built = fixtures.build(value.name, value.options)
+        return built.to(self.dtype) if isinstance(built, nn.Module) else built
 
     def _problem(self, kind, message):
         self.seen["problem"] = {"kind": kind, "message": message}
@@ -244,6 +247,18 @@ class _Run:
             "message": _text_of(error),
             "where": _where(error),
         }
+
+
+def parts_of(result):
+    """The parts of a returned value, in one order whoever made it: those of a dict by their keys."""
+    if isinstance(result, dict):
+        return [result[key] for key in sorted(result, key=str)]
+    return result if isinstance(result, (tuple, list)) else (result,)
+
+
+def _parameters_of(named):
+    modules = {key: value for key, value in named.items() if isinstance(value, nn.Module)}
+    return {f"{key}.{name}": part for key, value in modules.items() for name, part in value.named_parameters()}
 
 
 class _WrongLayout(Exception):
@@ -320,7 +335,9 @@ def _shares(result, argument):
 
 
 def _shares_storage(result, argument):
-    parts = result if isinstance(result, (tuple, list)) else (result,)
+    parts = parts_of(result)
+    if isinstance(argument, nn.Module):
+        return any(_shares_storage(result, part) for part in argument.parameters())
     if isinstance(argument, torch.Tensor):
         where = argument.untyped_storage().data_ptr()
         tensors = [part for part in parts if isinstance(part, torch.Tensor) and part.layout is torch.strided]
