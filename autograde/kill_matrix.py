@@ -50,7 +50,9 @@ def solution_cells(phase):
 
 def namespace(cells, changed=None, source=None):
     """The definitions of all solution cells; `changed` is made from `source` instead of its own cell."""
-    names = {"torch": torch, "nn": torch.nn, "np": np, "math": math, "F": torch.nn.functional}
+    phase = EXERCISES[next(iter(cells))].phase
+    names = {name: other.expected for name, other in EXERCISES.items() if other.phase != phase}  # mine("…"), as graded
+    names |= {"torch": torch, "nn": torch.nn, "np": np, "math": math, "F": torch.nn.functional}
     for name, text in cells.items():
         exec(compile(source if name == changed else text, f"<{name}>", "exec"), names)
     return names
