@@ -32,6 +32,7 @@ class Case:
     watch     the shapes of all floating tensors are reported
     repeats   the name of the case whose numbers this one uses again
     mutates   the argument that is to be changed in place: its state afterwards is compared (Request.mutates)
+    as_made   a module keeps the weights it starts with
     zero      parameters whose names begin like this are 0 instead of drawn: to silence a branch
     """
 
@@ -51,6 +52,7 @@ class Case:
     repeats: str = ""
     mutates: str = ""
     zero: tuple = ()
+    as_made: bool = False
 
 
 def case(name, args=None, **options):
@@ -180,7 +182,7 @@ def request_for(exercise, case, seed):
     )
     if exercise.is_module:
         request.init = _arguments(exercise, "__init__", case.init or {}, source, dtype)
-        request.weights = _weights(exercise, request.init, source, dtype)
+        request.weights = None if case.as_made else _weights(exercise, request.init, source, dtype)
         for name in request.weights or ():
             if name.startswith(case.zero or ("\0",)):
                 request.weights[name].zero_()
@@ -213,7 +215,9 @@ def _weights(exercise, init, seed, dtype):
     """Random weights and biases by the twin's parameter names; nothing is 0 or 1, and softmax stays soft."""
     with free(), torch.random.fork_rng():
         try:
-            twin = exercise.expected(*map(_real, init["args"].values()), **{key: _real(value) for key, value in init["options"].items()})
+            twin = exercise.expected(
+                *map(_real, init["args"].values()), **{key: _real(value) for key, value in init["options"].items()}
+            )
         except ValueError:
             return None  # a case in which the constructor must refuse
     weights = {}

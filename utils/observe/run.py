@@ -28,7 +28,8 @@ class Request:
     cotangents  one list of tensors per call (one per floating output), or None: no gradients are taken
     bans        groups of `forbid.BANS`; own_twin: whether the course's own answer is banned, too
     watch       whether the shapes of all floating tensors made are reported
-    mutates     the argument that is to be changed: its state afterwards is what is reported as the value; "" for none
+    mutates     the argument that is to be changed: its state afterwards is what is reported as the value; "self" is
+                the module itself, "" is none
     """
 
     kind: str
@@ -148,7 +149,9 @@ class _Run:
         return module
 
     def _fill(self, module):
-        weights = {name: weight.clone() for name, weight in (self.asked.weights or {}).items()}
+        if self.asked.weights is None:
+            return
+        weights = {name: weight.clone() for name, weight in self.asked.weights.items()}
         if hasattr(module, "load_weights"):
             with torch.no_grad():
                 module.load_weights(weights)
@@ -186,8 +189,10 @@ class _Run:
             with limits.time_limit(self.asked.seconds):
                 with self.nets():
                     result = target(*positional, **{key: named[key] for key in options})
-                    changed = named[self.asked.mutates].state_dict() if self.asked.mutates else result
-                    value = codec.encode(changed)  # a result may bring code of its own
+                    changed = module if self.asked.mutates == "self" else named.get(self.asked.mutates)
+                    value = codec.encode(
+                        dict(changed.state_dict()) if self.asked.mutates else result
+                    )  # a result may bring code of its own
                 notes["value"] = codec.decode(value)
                 if self.asked.cotangents is not None:
                     self._gradients(result, leaves, module, self.asked.cotangents[index], notes)

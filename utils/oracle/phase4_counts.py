@@ -44,7 +44,9 @@ def count_parameters(config):
     with torch.device("meta"):
         d_model = config.d_model
         narrow = d_model // config.n_heads * (config.n_kv_heads or config.n_heads)
-        attention = size(*(nn.Linear(d_model, width) for width in (d_model, narrow, narrow)), nn.Linear(d_model, d_model))
+        attention = size(
+            *(nn.Linear(d_model, width) for width in (d_model, narrow, narrow)), nn.Linear(d_model, d_model)
+        )
         ffn = size(nn.Linear(d_model, config.d_ff), nn.Linear(config.d_ff, d_model))
         norm, table = size(nn.LayerNorm(d_model)), size(nn.Embedding(config.vocab_size, d_model))
         both = config.src_vocab_size is not None
