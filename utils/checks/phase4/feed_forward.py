@@ -27,7 +27,10 @@ def only_tanh(curve):
     return lambda x, approximate="none": curve(x) if approximate == "tanh" else oracle.gelu(x, approximate)
 
 
-def tanh_form(x, c=0.044715, root=math.sqrt(2 / math.pi)):
+ROOT = math.sqrt(2 / math.pi)
+
+
+def tanh_form(x, c=0.044715, root=ROOT):
     return 0.5 * x * (1 + torch.tanh(root * (x + c * x**3)))
 
 

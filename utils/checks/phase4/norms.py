@@ -15,14 +15,15 @@ def constant_rows(*shape):
 
 
 def standard(x, eps=0.3, root=lambda variance, eps: (variance + eps).sqrt(), correction=0, axes=-1):
-    """x normalised; each option is a place to go wrong."""
+    """x normalised, in float32 at least; each option is a place to go wrong."""
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
     mean, variance = x.mean(axes, keepdim=True), x.var(axes, correction=correction, keepdim=True)
     return (x - mean) / root(variance, eps)
 
 
 def wrong(**options):
     def layer_norm(x, gamma, beta, eps):
-        return standard(x, eps, **options) * gamma + beta
+        return (standard(x, eps, **options) * gamma + beta).to(x.dtype)
 
     return layer_norm
 
@@ -33,11 +34,11 @@ def refuse(x, gamma, beta):
 
 
 def shifted_first(x, gamma, beta, eps):
-    return (standard(x, eps) + beta) * gamma
+    return ((standard(x, eps) + beta) * gamma).to(x.dtype)
 
 
 def without_shape_check(x, gamma, beta, eps):
-    return (standard(x.double(), eps) * gamma + beta).to(x.dtype)
+    return (standard(x, eps) * gamma + beta).to(x.dtype)
 
 
 def stays_half(x, gamma, beta, eps):
@@ -86,11 +87,11 @@ register(
         "use the biased variance": wrong(correction=1),
         "divide by the deviation, not by the variance": wrong(root=ROOTS["variance"]),
         "each token by itself": Replays(
-            wrong(axes=-2), wrong(axes=0), lambda x, gamma, beta, eps: standard(x, eps, axes=None) * gamma + beta
+            wrong(axes=-2), wrong(axes=0), wrong(axes=None)
         ),
         "scale first, then shift": shifted_first,
-        "gamma and beta were left out": lambda x, gamma, beta, eps: standard(x, eps),
-        "beta was left out": lambda x, gamma, beta, eps: standard(x, eps) * gamma,
+        "gamma and beta were left out": lambda x, gamma, beta, eps: standard(x, eps).to(x.dtype),
+        "beta was left out": lambda x, gamma, beta, eps: (standard(x, eps) * gamma).to(x.dtype),
         "the mean was not subtracted": lambda x, gamma, beta, eps: (
             x / (x.var(-1, correction=0, keepdim=True) + eps).sqrt() * gamma + beta
         ),

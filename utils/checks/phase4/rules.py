@@ -164,9 +164,9 @@ def judge_initialised(got, settled, std, n_layers):
     for name, value in values.items():
         if text := _badly_drawn(name, value, std, n_layers):
             return text
-    if "output.weight" in right and torch.equal(right["output.weight"], right["token_embedding.weight"]):
-        if not torch.equal(values["output.weight"], values["token_embedding.weight"]):
-            return "one table at both ends, as before", "two tables"
+    tied = torch.equal(right["output.weight"], right["token_embedding.weight"])
+    if tied and not torch.equal(values["output.weight"], values["token_embedding.weight"]):
+        return "one table at both ends, as before", "two tables"
     drawn = [value for name, value in values.items() if kind_of(name) in ("normal", "smaller")]
     heads = [tuple(round(entry / value.std().item(), 6) for entry in value.flatten()[:4].tolist()) for value in drawn]
     if len(set(heads)) < len(drawn) - (values.get("output.weight") is not None):

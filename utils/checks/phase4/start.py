@@ -18,7 +18,7 @@ def wrong_init(
     tied=None,
     draw=nn.init.normal_,
 ):
-    """A wrong twin: factors of std for the two kinds of matrix; tied: draw the output layer once more, by this factor."""
+    """A wrong twin: factors of std for the two kinds of matrix; tied: the output layer is drawn again, by this."""
 
     @torch.no_grad()
     def init_weights(model, std, n_layers):
