@@ -267,7 +267,7 @@ register(
         ),
         "shape: dgamma and dbeta are summed over all tokens": Spotted(
             rules.gradients_per_token,
-            _Backward(dgamma=lambda up, gamma, z, s, c: up * z, dbeta=lambda up, gamma, z, s, c: up),
+            _Backward(dgamma=lambda up, gamma, z, s, c: up * z, dbeta=lambda up, gamma, z, s, c: up.clone()),
         ),
         "dgamma needs the normalised x": Replays(
             _Backward(dgamma=lambda up, gamma, z, s, c: summed(up * c)), dgamma_of_x
@@ -283,7 +283,8 @@ register(
 
 class _RMSNorm(oracle.RMSNorm):
     def forward(self, x):
-        return x / self.size(x) * self.gamma
+        values = x.to(torch.promote_types(x.dtype, torch.float32))
+        return (values / self.size(values) * self.gamma).to(x.dtype)
 
     def size(self, x):
         return (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
@@ -337,7 +338,10 @@ register(
             _RMSNorm, size=lambda self, x: (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
         ),
         "divide by the root": wrong_module(_RMSNorm, size=lambda self, x: x.square().mean(-1, keepdim=True) + self.eps),
-        "half precision overflowed: compute in float32": Spotted(rules.half_overflowed, _RMSNorm),
+        "half precision overflowed: compute in float32": Spotted(
+            rules.half_overflowed,
+            wrong_module(_RMSNorm, forward=lambda self, x: x / self.size(x) * self.gamma),
+        ),
         "RMSNorm has no beta": Spotted(rules.too_many_parameters, _WithBeta),
         "gamma was left out": wrong_module(_RMSNorm, forward=lambda self, x: x / self.size(x)),
         "each token by itself": wrong_module(_RMSNorm, size=lambda self, x: (x.square().mean() + self.eps).sqrt()),
