@@ -24,7 +24,17 @@ from autograde.repair import SandboxError, System, diagnose
 TIERS = ("full", "partial", "none")
 
 # what a notebook may import of the course; checks and later twins stay outside
-STAGED = ("__init__.py", "lesson.py", "notes.py", "notes.json", "notes_table.py", "plots", "widgets", "observe")
+STAGED = (
+    "__init__.py",
+    "config.py",
+    "lesson.py",
+    "notes.py",
+    "notes.json",
+    "notes_table.py",
+    "plots",
+    "widgets",
+    "observe",
+)
 
 NO_CHECKS = '''"""Checks are made outside: in here `check` does nothing."""
 

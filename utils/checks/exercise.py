@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from utils.checks import draw
-from utils.observe import Request, observe, parts_of
+from utils.observe import Request, fixtures, observe, parts_of
+from utils.observe.codec import Fixture
 from utils.observe.forbid import free
 
 SECONDS = 10.0  # a call of learner code may take this long
@@ -30,6 +31,9 @@ class Case:
     train     a module is observed in train mode
     watch     the shapes of all floating tensors are reported
     repeats   the name of the case whose numbers this one uses again
+    mutates   the argument that is to be changed in place: its state afterwards is compared (Request.mutates)
+    as_made   a module keeps the weights it starts with
+    zero      parameters whose names begin like this are 0 instead of drawn: to silence a branch
     """
 
     name: str
@@ -46,6 +50,9 @@ class Case:
     watch: bool = False
     hidden: bool = False
     repeats: str = ""
+    mutates: str = ""
+    zero: tuple = ()
+    as_made: bool = False
 
 
 def case(name, args=None, **options):
@@ -138,6 +145,8 @@ class Exercise:
     def drawn(self):
         """Does the first case draw numbers, so that nobody can know its answer in advance?"""
         first = self.cases[0]
+        if self.is_module:
+            return True  # its weights are drawn
         values = draw.draw_all(first.args, 0, torch.float64, "torch").values()
         return first.kind == "plain" and any(isinstance(v, torch.Tensor) and v.is_floating_point() for v in values)
 
@@ -167,12 +176,16 @@ def request_for(exercise, case, seed):
         train=case.train or case.kind == "chance",
         bans=list(exercise.bans),
         watch=case.watch,
+        mutates=case.mutates,
         seconds=SECONDS,
         seed=draw.seed_of(source, "global"),
     )
     if exercise.is_module:
         request.init = _arguments(exercise, "__init__", case.init or {}, source, dtype)
-        request.weights = _weights(exercise, request.init, source, dtype)
+        request.weights = None if case.as_made else _weights(exercise, request.init, source, dtype)
+        for name in request.weights or ():
+            if name.startswith(case.zero or ("\0",)):
+                request.weights[name].zero_()
     if exercise.grad and case.grad and exercise.library == "torch":
         request.cotangents = _cotangents(observe(exercise.expected, request), source)
     return request
@@ -202,7 +215,9 @@ def _weights(exercise, init, seed, dtype):
     """Random weights and biases by the twin's parameter names; nothing is 0 or 1, and softmax stays soft."""
     with free(), torch.random.fork_rng():
         try:
-            twin = exercise.expected(*init["args"].values(), **init["options"])
+            twin = exercise.expected(
+                *map(_real, init["args"].values()), **{key: _real(value) for key, value in init["options"].items()}
+            )
         except ValueError:
             return None  # a case in which the constructor must refuse
     weights = {}
@@ -211,6 +226,10 @@ def _weights(exercise, init, seed, dtype):
         drawn = draw.normal(*parameter.shape, std=fan_in**-0.5)
         weights |= draw.draw_all({name: drawn}, seed, dtype, "torch")
     return weights
+
+
+def _real(value):
+    return fixtures.build(value.name, value.options) if isinstance(value, Fixture) else value
 
 
 def _cotangents(seen, seed):

@@ -1,5 +1,6 @@
 """Compare two observations of one case and say in which ways they differ. Never calls learner code."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,7 +111,8 @@ def too_slow(seconds):
 
 def _impurities(exercise, case, got):
     """Findings on what was changed that should not be."""
-    drawing = {"torch's random state"} if case.kind == "chance" and exercise.is_module else set()
+    may_draw = (case.kind == "chance" or case.train) if exercise.is_module else bool(case.mutates)
+    drawing = {"torch's random state"} if may_draw else set()
     for name in got["disturbed"]:
         if name not in drawing:
             yield Finding(PURITY, f"{name} left alone", f"{name} was changed", ("properties",))
@@ -168,10 +170,16 @@ def _value(path, got, expected, case, place):
         for key, right in expected.items():
             yield from _value(f"{path}[{key!r}]", got[key], right, case, place)
         return
+    if type(got) is type(expected) is list and len(got) == len(expected) and float in map(type, expected):
+        for index, (part, right) in enumerate(zip(got, expected, strict=True)):
+            yield from _value(f"{path}[{index}]", part, right, case, place)
+        return
     if several or type(got) is not type(expected):
         yield Finding(TYPE, f"{path} is {_kind(expected)}{place}", _kind(got), ("shape", "values"))
     elif isinstance(expected, (torch.Tensor, np.ndarray)):
         yield from _array(path, _tensor(got), _tensor(expected), case, place)
+    elif isinstance(expected, float) and math.isclose(got, expected, rel_tol=TOLERANCE[getattr(torch, case.dtype)][0]):
+        return
     elif codec.encode(got) != codec.encode(expected):
         yield Finding(VALUES, f"{path} = {_short(expected)}{place}", f"{path} = {_short(got)}", ("values",))
 
@@ -194,7 +202,7 @@ def _gradients(got, expected, case, place):
     for name, right in (expected or {}).items():
         if not isinstance(right, torch.Tensor):
             continue  # the twin has no gradient here: nothing to compare
-        if got is not None and "every parameter" in got:  # filled through load_weights: names are the learner's own
+        if got is not None and "every parameter" in got and name not in got:  # filled through load_weights: own names
             if not got["every parameter"]:
                 yield Finding(GRADIENTS, "a gradient for every parameter", "none for some", ("gradients",))
                 return

@@ -8,7 +8,7 @@ that a learner's function could read: `build` returns a bare module.
 import torch
 from torch import nn
 
-from utils.observe import layers
+from utils.observe import fixtures_blocks, layers
 
 WIDTH = 8  # of the inputs of every attention here
 OUT = 5
@@ -147,8 +147,9 @@ def build(name, options):
 
     options may hold `training`: the flag it is handed over with.
     """
-    if name in layers.MAKERS:
-        return layers.MAKERS[name](**options)
+    made = layers.MAKERS | fixtures_blocks.KINDS
+    if name in made:
+        return made[name](**options)
     options = dict(options)
     training = options.pop("training", False)
     inner = KINDS[name](**options).eval()

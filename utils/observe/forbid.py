@@ -29,6 +29,12 @@ BANS = {  # what an exercise may name in `forbid`: parts of operation names, and
     "attention": (_ATTENTION, (nn.MultiheadAttention,)),
     "softmax": (("softmax", "softmin"), (nn.Softmax, nn.LogSoftmax, nn.Softmax2d, nn.Softmin)),
     "autograd": (("_backward", "backward", "autograd_grad"), ()),
+    "norms": (
+        ("layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm"),
+        (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm),
+    ),
+    "gelu": (("gelu",), (nn.GELU,)),
+    "blocks": ((), (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.Transformer)),
 }
 
 _active = ContextVar("bans in force", default=None)  # a _Bans while a learner's object is observed

@@ -28,6 +28,8 @@ class Request:
     cotangents  one list of tensors per call (one per floating output), or None: no gradients are taken
     bans        groups of `forbid.BANS`; own_twin: whether the course's own answer is banned, too
     watch       whether the shapes of all floating tensors made are reported
+    mutates     the argument that is to be changed: its state afterwards is what is reported as the value; "self" is
+                the module itself, "" is none
     """
 
     kind: str
@@ -42,6 +44,7 @@ class Request:
     bans: list = field(default_factory=list)
     own_twin: bool = False
     watch: bool = False
+    mutates: str = ""
     seconds: float = 10.0  # for one call
     seed: int = 0
 
@@ -147,13 +150,20 @@ class _Run:
         return module
 
     def _fill(self, module):
-        weights = {name: weight.clone() for name, weight in (self.asked.weights or {}).items()}
+        if self.asked.weights is None:
+            return
+        weights = {name: weight.clone() for name, weight in self.asked.weights.items()}
         if hasattr(module, "load_weights"):
             with torch.no_grad():
                 module.load_weights(weights)
             return
-        own = dict(module.named_parameters())
+        own, loaders = _addresses(module), _loaders(module)
+        for prefix, loader in loaders.items():
+            with torch.no_grad():
+                loader.load_weights({name[len(prefix) :]: weights[name] for name in weights if name.startswith(prefix)})
         for name, weight in weights.items():
+            if name.startswith(tuple(loaders)):
+                continue
             if name not in own:
                 raise _WrongLayout(
                     f"there is no parameter {name}: name the layers as the text asks, or write load_weights"
@@ -181,14 +191,18 @@ class _Run:
             with limits.time_limit(self.asked.seconds):
                 with self.nets():
                     result = target(*positional, **{key: named[key] for key in options})
-                    value = codec.encode(result)  # a result may bring code of its own
+                    changed = module if self.asked.mutates == "self" else named.get(self.asked.mutates)
+                    value = codec.encode(
+                        dict(changed.state_dict()) if self.asked.mutates else result
+                    )  # a result may bring code of its own
                 notes["value"] = codec.decode(value)
                 if self.asked.cotangents is not None:
                     self._gradients(result, leaves, module, self.asked.cotangents[index], notes)
         except _ANYTHING as error:
             notes["raised"] = self.raised(error)
             result = None
-        notes["changed"] = [key.lstrip("*") for key, value in named.items() if not _same(before[key], value)]
+        kept = {key: value for key, value in named.items() if key != self.asked.mutates}
+        notes["changed"] = [key.lstrip("*") for key, value in kept.items() if not _same(before[key], value)]
         if module is not None and not _same(state, module):
             notes["changed"].append("the module's own state or train/eval flag")
         notes["shares"] = [key for key, value in named.items() if _shares(result, value)]
@@ -196,7 +210,7 @@ class _Run:
 
     def _gradients(self, result, leaves, module, cotangents, notes):
         outputs = [part for part in parts_of(result) if _floating(part)]
-        weights = dict(module.named_parameters()) if module is not None else self.lent
+        weights = _addresses(module) if module is not None else self.lent
         wanted = [*leaves.values(), *weights.values()]
         fits = [tuple(part.shape) for part in outputs] == [tuple(part.shape) for part in cotangents]
         if not fits:
@@ -211,8 +225,15 @@ class _Run:
         if hasattr(module, "load_weights"):
             reached = [grad is not None for grad in found[len(leaves) :]]
             notes["weight_grads"] = {"every parameter": all(reached)}
-        elif module is not None or self.lent:
-            notes["weight_grads"] = dict(zip(weights, found[len(leaves) :], strict=True))
+        elif weights:
+            own, loaders = (
+                dict(zip(weights, found[len(leaves) :], strict=True)),
+                tuple(_loaders(module) if module is not None else ()),
+            )
+            if loaders:  # the names below a part that loads itself are the learner's own
+                own = {name: grad for name, grad in own.items() if not name.startswith(loaders)}
+                own["every parameter"] = all(grad is not None for grad in found[len(leaves) :])
+            notes["weight_grads"] = own
 
     def _materialise(self, call):
         """(args, options) with generators and fixtures in place of what stands for them."""
@@ -261,6 +282,25 @@ def _parameters_of(named):
     return {f"{key}.{name}": part for key, value in modules.items() for name, part in value.named_parameters()}
 
 
+def _addresses(module):
+    """{name: parameter}, shared ones under each name; nn.LayerNorm's answer to gamma and beta, too."""
+    found = dict(module.named_parameters(remove_duplicate=False))
+    for prefix, part in module.named_modules():
+        if type(part) is nn.LayerNorm and part.weight is not None:
+            dot = f"{prefix}." if prefix else ""
+            found |= {f"{dot}gamma": part.weight} | ({} if part.bias is None else {f"{dot}beta": part.bias})
+    return found
+
+
+def _loaders(module):
+    """{prefix: part} of the outermost parts, below the module itself, that have a load_weights of their own."""
+    found = {}
+    for name, part in module.named_modules() if module is not None else ():
+        if name and hasattr(part, "load_weights") and not f"{name}.".startswith(tuple(found)):
+            found[f"{name}."] = part
+    return found
+
+
 class _WrongLayout(Exception):
     """The module's parameters cannot be filled by name."""
 
@@ -295,7 +335,9 @@ def _floating(value):
 def _snapshot(value):
     """A copy to compare with later; modules by their state, generators by seed, everything else by its encoding."""
     if isinstance(value, nn.Module):
-        return {key: _snapshot(part) for key, part in value.state_dict().items()}, _flags(value)
+        return {key: _snapshot(part) for key, part in value.state_dict().items()}, _flags(value), _grads(value)
+    if type(value) is list and any(isinstance(part, nn.Module) for part in value):
+        return [_snapshot(part) for part in value]
     if isinstance(value, torch.Generator):
         return value.initial_seed()
     if isinstance(value, torch.Tensor):
@@ -312,12 +354,20 @@ def _flags(module):
     return [(part.training, len(part._forward_hooks), len(part._forward_pre_hooks)) for part in module.modules()]
 
 
+def _grads(module):
+    return {name: None if part.grad is None else part.grad.clone() for name, part in module.named_parameters()}
+
+
 def _same(before, now):
     """Is an object still what its snapshot says?"""
     if isinstance(now, nn.Module) and type(before) is tuple:
-        state, flags = before
-        new = now.state_dict()
+        state, flags, grads = before
+        new, slopes = now.state_dict(), _grads(now)
+        if grads.keys() != slopes.keys() or not all(_same(grads[key], slopes[key]) for key in grads):
+            return False
         return flags == _flags(now) and state.keys() == new.keys() and all(_same(state[key], new[key]) for key in new)
+    if type(now) is type(before) is list and any(isinstance(part, nn.Module) for part in now):
+        return len(before) == len(now) and all(map(_same, before, now))
     if isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor):
         if before.shape != now.shape or before.dtype != now.dtype:
             return False

@@ -1,0 +1,347 @@
+"""layer_norm, LayerNorm, layer_norm_backward, RMSNorm: a token brought to one scale, and back again."""
+
+import torch
+from torch import nn
+
+from utils import oracle
+from utils.checks.draw import given, normal
+from utils.checks.exercise import Replays, Spotted, case, refusal, register
+from utils.checks.phase4 import PHASE, rules
+
+
+def constant_rows(*shape):
+    """Rows that hold one number each: their variance is 0."""
+    return given(lambda g, o: (1 + torch.rand(*shape[:-1], 1, generator=g, dtype=torch.float64)).repeat(1, shape[-1]))
+
+
+def standard(x, eps=0.3, root=lambda variance, eps: (variance + eps).sqrt(), correction=0, axes=-1):
+    """x normalised, in float32 at least; each option is a place to go wrong."""
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    mean, variance = x.mean(axes, keepdim=True), x.var(axes, correction=correction, keepdim=True)
+    return (x - mean) / root(variance, eps)
+
+
+def wrong(**options):
+    def layer_norm(x, gamma, beta, eps):
+        return (standard(x, eps, **options) * gamma + beta).to(x.dtype)
+
+    return layer_norm
+
+
+def refuse(x, gamma, beta):
+    if gamma.shape != x.shape[-1:] or beta.shape != x.shape[-1:]:
+        raise ValueError("gamma and beta must have shape (d_model,)")
+
+
+def shifted_first(x, gamma, beta, eps):
+    return ((standard(x, eps) + beta) * gamma).to(x.dtype)
+
+
+def without_shape_check(x, gamma, beta, eps):
+    return (standard(x, eps) * gamma + beta).to(x.dtype)
+
+
+def stays_half(x, gamma, beta, eps):
+    refuse(x, gamma, beta)
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt() * gamma + beta
+
+
+HALF = dict(dtype="float16", default_dtype="float32", grad=False)
+ROOTS = {
+    "outside": lambda variance, eps: variance.sqrt() + eps,
+    "none": lambda variance, eps: variance.sqrt(),
+    "variance": lambda variance, eps: variance + eps,
+}
+SIX = dict(gamma=(6,), beta=(6,), eps=0.3)
+X = dict(x=normal(2, 5, 6, shift=1.5))
+
+register(
+    expected=oracle.layer_norm,
+    phase=PHASE,
+    section="4.2",
+    hint="centre each token, divide by the root of its variance plus eps, then scale and shift.",
+    bans=("attention", "norms"),
+    cases=(
+        case("five tokens, eps 0.3", X | SIX),
+        case("one token, no leading axis", dict(x=normal(6, shift=1.5)) | SIX),
+        case("one leading axis", dict(x=normal(5, 6, shift=-2.0)) | SIX | dict(eps=1e-5)),
+        case("as many tokens as features", dict(x=normal(6, 6, 6, shift=1.5)) | SIX),
+        case("wide tokens, small eps", dict(x=normal(3, 40, shift=20.0), gamma=(40,), beta=(40,), eps=1e-6)),
+        case("a constant row", dict(x=constant_rows(3, 4), gamma=(4,), beta=(4,), eps=1e-5), grad=False),
+        case("one feature", dict(x=normal(3, 1), gamma=(1,), beta=(1,), eps=0.3)),
+        case("tiny numbers", dict(x=normal(3, 6, std=1e-4)) | SIX | dict(eps=1e-8)),
+        case(
+            "half precision, numbers near 1000",
+            dict(x=normal(4, 8, std=400.0, shift=1000.0), gamma=(8,), beta=(8,), eps=1e-5),
+            **HALF,
+        ),
+        refusal("gamma of another width", X | dict(gamma=(5,), beta=(6,), eps=0.3)),
+        refusal("beta of another width", X | dict(gamma=(6,), beta=(7,), eps=0.3)),
+        refusal("gamma of width 1", X | dict(gamma=(1,), beta=(6,), eps=0.3)),
+        refusal("beta for every token", X | dict(gamma=(6,), beta=(5, 6), eps=0.3)),
+    ),
+    mistakes={
+        "eps belongs under the root": wrong(root=ROOTS["outside"]),
+        "a constant row must stay finite": wrong(root=ROOTS["none"]),
+        "use the biased variance": wrong(correction=1),
+        "divide by the deviation, not by the variance": wrong(root=ROOTS["variance"]),
+        "each token by itself": Replays(wrong(axes=-2), wrong(axes=0), wrong(axes=None)),
+        "scale first, then shift": shifted_first,
+        "gamma and beta were left out": lambda x, gamma, beta, eps: standard(x, eps).to(x.dtype),
+        "beta was left out": lambda x, gamma, beta, eps: (standard(x, eps) * gamma).to(x.dtype),
+        "the mean was not subtracted": lambda x, gamma, beta, eps: (
+            x / (x.var(-1, correction=0, keepdim=True) + eps).sqrt() * gamma + beta
+        ),
+        "half precision overflowed: compute in float32": Spotted(rules.half_overflowed, stays_half),
+        "a gamma or beta of another shape must be refused": Spotted(rules.no_refusal, without_shape_check),
+    },
+)
+
+
+class _LayerNorm(oracle.LayerNorm):
+    """A wrong twin in its parts; as it stands it is the right one."""
+
+    def forward(self, x):
+        return self.last(standard(x, self.used_eps(), axes=self.axes(x)))
+
+    def used_eps(self):
+        return self.eps
+
+    def axes(self, x):
+        return -1
+
+    def last(self, normed):
+        return normed * self.gamma + self.beta
+
+
+def wrong_module(base, **methods):
+    return type("Wrong", (base,), methods)
+
+
+class _Running(_LayerNorm):
+    """Keeps the mean and variance of the calls in training, as BatchNorm does."""
+
+    def __init__(self, d_model, eps=1e-5):
+        super().__init__(d_model, eps)
+        self.seen = None
+
+    def forward(self, x):
+        mean, variance = x.mean(-1, keepdim=True), x.var(-1, correction=0, keepdim=True)
+        if self.seen is not None:
+            mean, variance = 0.5 * mean + 0.5 * self.seen[0], 0.5 * variance + 0.5 * self.seen[1]
+        self.seen = mean.mean().detach(), variance.mean().detach()
+        return self.last((x - mean) / (variance + self.eps).sqrt())
+
+
+class _Plain(_LayerNorm):
+    """gamma and beta are buffers: they are filled, but never learn."""
+
+    def __init__(self, d_model, eps=1e-5):
+        super().__init__(d_model, eps)
+        gamma, beta = self.gamma.data, self.beta.data
+        del self.gamma, self.beta
+        self.gamma, self.beta = gamma, beta
+
+
+class _Fixed(_LayerNorm):
+    def used_eps(self):
+        return 1e-5
+
+
+def starting_at(gamma, beta):
+    class Wrong(_LayerNorm):
+        def __init__(self, d_model, eps=1e-5):
+            super().__init__(d_model, eps)
+            self.gamma.data.fill_(gamma)
+            self.beta.data.fill_(beta)
+
+    return Wrong
+
+
+def fresh(name, **init):
+    """A module as it is made: its starting values are seen in what it returns."""
+    return case(name, dict(x=normal(2, 5, init["d_model"], shift=0.8)), init=init, as_made=True)
+
+
+NARROW, EPS = dict(d_model=6), dict(d_model=6, eps=0.3)
+
+register(
+    expected=oracle.LayerNorm,
+    phase=PHASE,
+    section="4.2",
+    hint="gamma starts at ones and beta at zeros, both nn.Parameter; forward is your layer_norm.",
+    bans=("attention", "norms"),
+    cases=(
+        case("eps 0.3", X, init=EPS),
+        case("eps 1e-3", dict(x=normal(2, 5, 6, std=0.1)), init=dict(d_model=6, eps=1e-3)),
+        case("the default eps", dict(x=normal(2, 5, 6, std=0.02)), init=NARROW),
+        fresh("as it is made", d_model=6, eps=0.3),
+        case("in train mode", X, init=EPS, train=True),
+        case("long, short, long", X, then=(dict(x=normal(1, 3, 6, shift=-3.0)), X), init=EPS),
+        case("long, short, long, training", X, then=(dict(x=normal(4, 3, 6, shift=-3.0)), X), init=EPS, train=True),
+        case("one token, no batch", dict(x=normal(6, shift=1.5)), init=EPS),
+        case("as many tokens as features", dict(x=normal(6, 6, 6)), init=EPS),
+        case("a constant row", dict(x=constant_rows(3, 4)), init=dict(d_model=4), grad=False),
+    ),
+    mistakes={
+        "there is no memory between calls": _Running,
+        "gamma and beta must be parameters": Spotted(rules.no_parameters, _Plain),
+        "eps was ignored": _Fixed,
+        "eps belongs under the root": wrong_module(
+            _LayerNorm, forward=lambda self, x: self.last(standard(x, self.eps, ROOTS["outside"]))
+        ),
+        "use the biased variance": wrong_module(
+            _LayerNorm, forward=lambda self, x: self.last(standard(x, self.eps, correction=1))
+        ),
+        "each token by itself": wrong_module(_LayerNorm, axes=lambda self, x: (0, -1) if x.dim() > 2 else -1),
+        "scale first, then shift": wrong_module(
+            _LayerNorm, last=lambda self, normed: (normed + self.beta) * self.gamma
+        ),
+        "gamma starts at ones and beta at zeros": Replays(
+            starting_at(0.0, 0.0), starting_at(1.0, 1.0), starting_at(0.0, 1.0)
+        ),
+    },
+)
+
+
+class _Backward:
+    """The backward pass in its parts: change(g, normed, scale) with g = grad_out · gamma."""
+
+    def __init__(self, change=None, dgamma=None, dbeta=None):
+        self.change, self.dgamma, self.dbeta = change, dgamma, dbeta
+
+    def __call__(self, grad_out, x, gamma, eps):
+        right = oracle.layer_norm_backward(grad_out, x, gamma, eps)
+        scale = (x.var(-1, correction=0, keepdim=True) + eps).rsqrt()
+        centred = x - x.mean(-1, keepdim=True)
+        parts = grad_out, gamma, centred * scale, scale, centred
+        ways = self.change, self.dgamma, self.dbeta
+        return tuple(old if way is None else way(*parts) for way, old in zip(ways, right, strict=True))
+
+
+def dgamma_of_x(grad_out, x, gamma, eps):
+    dx, _, dbeta = oracle.layer_norm_backward(grad_out, x, gamma, eps)
+    return dx, summed(grad_out * x), dbeta
+
+
+def summed(values):
+    return values.flatten(0, -2).sum(0) if values.dim() > 1 else values
+
+
+def mean(values):
+    return values.mean(-1, keepdim=True)
+
+
+def rows(*shape):
+    return dict(grad_out=normal(*shape), x=normal(*shape, shift=1.5), gamma=(shape[-1],))
+
+
+register(
+    expected=oracle.layer_norm_backward,
+    phase=PHASE,
+    section="4.3",
+    hint="with g = grad_out · gamma: dx = (g − mean(g) − normed · mean(g · normed)) / deviation.",
+    bans=("attention", "norms", "autograd"),
+    grad=False,
+    fresh=True,
+    cases=(
+        case("five tokens, eps 0.3", rows(2, 5, 6) | dict(eps=0.3)),
+        case("one token", rows(6) | dict(eps=0.3)),
+        case("one leading axis", rows(5, 6) | dict(eps=1e-5)),
+        case("three leading axes", rows(2, 3, 4, 6) | dict(eps=0.3)),
+        case("all sizes alike", rows(4, 4, 4) | dict(eps=0.3)),
+        case("wide", rows(3, 40) | dict(eps=1e-6)),
+        case("one feature", rows(3, 1) | dict(eps=0.3)),
+        case("a constant row", dict(grad_out=(3, 4), x=constant_rows(3, 4), gamma=(4,), eps=0.3)),
+    ),
+    mistakes={
+        "the mean depends on x too": _Backward(lambda up, gamma, z, s, c: s * (up * gamma - z * mean(up * gamma * z))),
+        "the variance depends on x too": _Backward(lambda up, gamma, z, s, c: s * (up * gamma - mean(up * gamma))),
+        "mean and variance depend on x too": _Backward(lambda up, gamma, z, s, c: s * up * gamma),
+        "gamma was ignored": _Backward(lambda up, gamma, z, s, c: s * (up - mean(up) - z * mean(up * z))),
+        "dx must be divided by the deviation": _Backward(
+            lambda up, gamma, z, s, c: up * gamma - mean(up * gamma) - z * mean(up * gamma * z)
+        ),
+        "shape: dgamma and dbeta are summed over all tokens": Spotted(
+            rules.gradients_per_token,
+            _Backward(dgamma=lambda up, gamma, z, s, c: up * z, dbeta=lambda up, gamma, z, s, c: up.clone()),
+        ),
+        "dgamma needs the normalised x": Replays(
+            _Backward(dgamma=lambda up, gamma, z, s, c: summed(up * c)), dgamma_of_x
+        ),
+        "dgamma and dbeta are sums, not means": _Backward(
+            dgamma=lambda up, gamma, z, s, c: summed(up * z) / max(1, up[..., 0].numel()),
+            dbeta=lambda up, gamma, z, s, c: summed(up) / max(1, up[..., 0].numel()),
+        ),
+        "dgamma holds gamma once more": _Backward(dgamma=lambda up, gamma, z, s, c: summed(up * gamma * z)),
+    },
+)
+
+
+class _RMSNorm(oracle.RMSNorm):
+    def forward(self, x):
+        values = x.to(torch.promote_types(x.dtype, torch.float32))
+        return (values / self.size(values) * self.gamma).to(x.dtype)
+
+    def size(self, x):
+        return (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
+
+
+class _WithBeta(_RMSNorm):
+    def __init__(self, d_model, eps=1e-6):
+        super().__init__(d_model, eps)
+        self.beta = nn.Parameter(torch.zeros(d_model))
+
+    def forward(self, x):
+        return super().forward(x) + self.beta
+
+
+RMS_X = dict(x=normal(2, 5, 6, shift=0.8))
+
+register(
+    expected=oracle.RMSNorm,
+    phase=PHASE,
+    section="4.4",
+    hint="divide by the root of the mean of squares plus eps; one gamma, no beta, no centring.",
+    bans=("attention", "norms"),
+    cases=(
+        case("eps 0.3", RMS_X, init=EPS),
+        case("the default eps", dict(x=normal(2, 5, 6, std=0.003)), init=NARROW),
+        fresh("as it is made", d_model=6, eps=0.3),
+        case("one token", dict(x=normal(6, shift=0.8)), init=EPS),
+        case("two calls", RMS_X, then=(dict(x=(1, 3, 6)), RMS_X), init=EPS, train=True),
+        case("as many tokens as features", dict(x=normal(6, 6, 6)), init=EPS),
+        case("zeros", dict(x=given(lambda g, o: torch.zeros(3, 6, dtype=torch.float64))), init=EPS, grad=False),
+        case(
+            "half precision, numbers near 400",
+            dict(x=normal(4, 8, std=60.0, shift=400.0)),
+            init=dict(d_model=8),
+            **HALF,
+        ),
+    ),
+    mistakes={
+        "no centring here": Replays(
+            wrong_module(_RMSNorm, forward=lambda self, x: standard(x, self.eps) * self.gamma),
+            wrong_module(_RMSNorm, forward=lambda self, x: (x - mean(x)) / self.size(x) * self.gamma),
+            wrong_module(_RMSNorm, size=lambda self, x: (x.var(-1, correction=0, keepdim=True) + self.eps).sqrt()),
+        ),
+        "mean of squares, not sum": wrong_module(
+            _RMSNorm, size=lambda self, x: (x.square().sum(-1, keepdim=True) + self.eps).sqrt()
+        ),
+        "eps belongs under the root": wrong_module(
+            _RMSNorm, size=lambda self, x: x.square().mean(-1, keepdim=True).sqrt() + self.eps
+        ),
+        "eps was ignored": wrong_module(
+            _RMSNorm, size=lambda self, x: (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+        ),
+        "divide by the root": wrong_module(_RMSNorm, size=lambda self, x: x.square().mean(-1, keepdim=True) + self.eps),
+        "half precision overflowed: compute in float32": Spotted(
+            rules.half_overflowed,
+            wrong_module(_RMSNorm, forward=lambda self, x: x / self.size(x) * self.gamma),
+        ),
+        "RMSNorm has no beta": Spotted(rules.too_many_parameters, _WithBeta),
+        "gamma was left out": wrong_module(_RMSNorm, forward=lambda self, x: x / self.size(x)),
+        "each token by itself": wrong_module(_RMSNorm, size=lambda self, x: (x.square().mean() + self.eps).sqrt()),
+    },
+)
