@@ -89,11 +89,11 @@ def _asked(request):
         tensors = {name: value for name, value in call.items() if isinstance(value, torch.Tensor) and graded}
         return {name: (value.shape, value.dtype) for name, value in tensors.items() if value.is_floating_point()}
 
-    names = tuple(frozenset(call) for call in calls)
-    modules = request.kind == "module" or any(
-        isinstance(part, codec.Fixture) for call in calls for part in call.values()
-    )
-    return _Asked(names, tuple(map(leaves, calls)), modules, graded, request.watch)
+    made = request.init or {"args": {}, "options": {}}  # an object may change later what it was made from
+    handed = {*made["args"], *made["options"]} if request.kind == "object" else set()
+    names = tuple(frozenset(call) | handed for call in calls)
+    lent = any(isinstance(part, codec.Fixture) for call in calls for part in call.values())
+    return _Asked(names, tuple(map(leaves, calls)), request.kind == "module" or lent, graded, request.watch)
 
 
 def _calls(claim, problem, asked):
