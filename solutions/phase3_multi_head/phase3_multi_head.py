@@ -166,9 +166,9 @@ with need("split_heads"):
 # The way back. After attention the heads stand before the tokens, and each token wants its heads side by side again.
 
 # %%
-heads = x.view(2, 3, 2).transpose(0, 1)  # (H, T, D)
-print("reshaped at once \n", heads.reshape(2, 6))
-attempt("transpose, then view", lambda: heads.transpose(0, 1).transpose(0, 1).view(2, 6))
+heads = x.view(2, 3, 2).transpose(0, 1).contiguous()  # (H, T, D), as attention returns it
+print("reshaped at once\n", heads.reshape(2, 6))
+attempt("transpose, then view", lambda: heads.transpose(0, 1).view(2, 6))
 
 # %% [markdown]
 # Row 0 should read 0 1 2 3 4 5. `reshape` read the numbers head by head and mixed the tokens; `view` refuses, because

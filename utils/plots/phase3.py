@@ -64,8 +64,8 @@ def split_tables(heads, title):
             text = f"{token}·{round((value - token) * 100)}"
             place.text(column, row, text, ha="center", va="center", fontsize=8 if table.shape[1] < 7 else 6)
         place.set(xlim=(-0.6, table.shape[1] - 0.4), ylim=(len(table) - 0.4, -0.6), title=f"head {number}")
-        place.set_xticks([])
-        place.set_yticks([])
+        place.set(xticks=[], yticks=[])
+        place.spines[:].set_visible(False)
     figure.suptitle(title)
     return figure
 
