@@ -222,7 +222,7 @@ def serve(line):
             with contextlib.suppress(OSError):  # no room for one more process: then it is asked as it is in the end
                 kept[name] = _keep(line, shell.user_ns[name])
         elif asked.get("do") == "observe":
-            _let_answer(line, *(kept.pop(name, None) or _keep(line, shell.user_ns.get(name, _missing(name)))))
+            _let_answer(line, kept.pop(name, None) or _keep(line, shell.user_ns.get(name, _missing(name))))
         # anything else was meant for a fork that died before it came
 
 
@@ -236,29 +236,29 @@ def _missing(name):
 
 
 def _keep(line, obj):
-    """Fork a process that waits with the notebook as it is now. Returns its number and the pipe that wakes it.
+    """Fork a process that waits with the notebook as it is now. Returns its number; SIGUSR1 wakes it.
 
-    What it breaks or learns stays there, and no cell that runs later can be told of it.
+    What it breaks or learns stays there, and no cell that runs later can be told of it. It needs no descriptor: a
+    notebook may have used up its own.
     """
-    reading, writing = os.pipe()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     pid = os.fork()
     if pid == 0:
         try:
-            os.close(writing)
-            if os.read(reading, 1):
-                while message := receive_bytes(line):
-                    send_bytes(line, answer(obj, message))
+            signal.sigwait({signal.SIGUSR1})
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            while message := receive_bytes(line):
+                send_bytes(line, answer(obj, message))
         finally:
             os._exit(0)
-    os.close(reading)
-    return pid, writing
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return pid
 
 
-def _let_answer(line, pid, pipe):
+def _let_answer(line, pid):
     """Let that process answer requests until it gets an empty one."""
     with contextlib.suppress(OSError):  # a cell has ended it, or waited for it
-        os.write(pipe, b"!")
-        os.close(pipe)
+        os.kill(pid, signal.SIGUSR1)
         os.waitpid(pid, 0)
     send_bytes(line, b"")
 

@@ -4,13 +4,13 @@ stock   nbgrader's own `nbgrader autograde`, as it is after installing: a kernel
 ours    `autograde grade`, full sandbox, one worker; `ours_2_workers` with two
 floor   the same cells, checks included, each submission in a fork of one warm process: no walls, no gradebook
 
-Submissions are synthetic and honest (benchmarks/synthetic.py). CPU seconds are those of all processes, read from the
-kernel while they still live: the grader, its workers, the warm process of each sandbox with all children it has waited
-for; what a child used that had to be killed is not known, and honest ones end by themselves. Starting (imports,
-drawing the papers, the first WARM submissions, one of each kind) is told apart as `start_s`; for stock, the numbers
-are the difference between two runs. Memory is the sum of the proportional set sizes of all processes, looked at every
-0.2 s. `--scale 20,200,1000` asks whether a submission costs the same in classes of these sizes. All run with one
-thread each.
+Submissions are synthetic and honest (benchmarks/synthetic.py); all ways but ours get only the first of them (FEW). CPU
+seconds are those of all processes, read from the kernel while they still live: the grader, its workers, the warm
+process of each sandbox with all children it has waited for; what a child used that had to be killed is not known, and
+honest ones end by themselves. Starting (imports, drawing the papers, the first WARM submissions, one of each kind) is
+told apart as `start_s`; for stock, the numbers are the difference between two runs. `stretches` are the CPU seconds
+per submission among the first and the last STRETCH: does it cost more as the gradebook fills? Memory is the sum of
+the proportional set sizes of all processes, looked at every 0.2 s. All run with one thread each.
 """
 
 import argparse
@@ -36,6 +36,8 @@ from autograde.course import ROOT
 from benchmarks.synthetic import KINDS, PHASE, copy_of, hand_in, handed_in, is_check, scores
 
 WARM = len(KINDS)
+FEW = {"stock": 8, "floor": 40, "ours_2_workers": 100}  # else it takes an hour; a submission costs the same each time
+STRETCH = 20  # submissions; all kinds are in it equally often
 console = Console(stderr=True)
 
 # ---- what is measured, each in a process of its own ----------------------------------------------
@@ -54,14 +56,24 @@ def used():
 
 def follow(results, count):
     """Count results as they come. Returns the numbers of all but the first WARM, which are part of starting."""
+    stretch, looked = min(STRETCH, count - WARM), {}
     for done, _ in enumerate(results, 1):
         print(f"done {done}", flush=True)
         if done == WARM:
-            warm = used()
             start = time.time() - psutil.Process().create_time()
-        if done == count:  # before what is still alive ends, and takes its times with it
-            cpu, wall = ((now - then) / (count - WARM) for now, then in zip(used(), warm, strict=True))
-    return {"cpu_s_per_submission": cpu, "wall_s_per_submission": wall, "start_s": start}
+        if done in (WARM, WARM + stretch, count - stretch, count):
+            looked[done] = used()  # the last time before what is still alive ends, and takes its times with it
+
+    def each(begin, end, what):
+        return (looked[end][what] - looked[begin][what]) / (end - begin)
+
+    stretches = (each(WARM, WARM + stretch, 0), each(count - stretch, count, 0))
+    return {
+        "cpu_s_per_submission": each(WARM, count, 0),
+        "wall_s_per_submission": each(WARM, count, 1),
+        "start_s": start,
+        "stretches": [round(cpu, 4) for cpu in stretches],
+    }
 
 
 def ours(root, students, workers):
@@ -212,18 +224,19 @@ def _memory(process):
         return 0
 
 
-def benchmark(count, stock_count, ways=tuple(WAYS)):
+def benchmark(count, ways=tuple(WAYS)):
     """All ways on one class. Returns the table of results."""
     found = {}
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, _progress() as progress:
         template = Path(folder).resolve() / "template"
         students = hand_in(template, WARM + count)
         for way in ways:
-            chosen = students[WARM : WARM + stock_count] if way == "stock" else students
+            chosen = students[: WARM + FEW.get(way, count)]
+            if way == "stock":
+                chosen = chosen[WARM:]
             bar = progress.add_task(way, total=len(chosen))
             root = copy_of(template, way, stock=way == "stock")
-            if way == "stock":
-                _keep_only(root, chosen)
+            _keep_only(root, chosen)
             found[way] = measured(way, root, chosen, lambda done, bar=bar: progress.update(bar, completed=done))
     return found
 
@@ -234,23 +247,6 @@ def _keep_only(root, students):
             shutil.rmtree(folder)
 
 
-def scale(sizes, way="ours"):
-    """{size: numbers} of our grader in classes of different sizes."""
-    found = {}
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, _progress() as progress:
-        template = Path(folder).resolve() / "template"
-        students = hand_in(template, WARM + max(sizes))
-        for size in sizes:
-            bar = progress.add_task(f"{size} submissions", total=WARM + size)
-            root = copy_of(template, f"{way}-{size}")
-            told = measured(
-                way, root, students[: WARM + size], lambda done, bar=bar: progress.update(bar, completed=done)
-            )
-            told.pop("scores")
-            found[str(size)] = told
-    return found
-
-
 def _progress():
     columns = ("[progress.description]{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=console)
@@ -258,12 +254,11 @@ def _progress():
 
 def report(found):
     """What is written down: the ways' numbers, whether their scores agree, ratios, and where this was."""
-    given = [numbers["scores"] for numbers in found.values()]
+    given = {way: numbers["scores"] for way, numbers in found.items()}
+    pairs = [(given["ours"], scores) for way, scores in given.items() if way != "ours" and "ours" in given]
     found = {way: {key: value for key, value in numbers.items() if key != "scores"} for way, numbers in found.items()}
-    common = set.intersection(*(set(scores) for scores in given))
-    same = bool(common) and all(
-        _points(scores[student]) == _points(given[0][student]) for scores in given for student in common
-    )
+    compared = [[_points(scores[who]) == _points(ours[who]) for who in scores if who in ours] for ours, scores in pairs]
+    same = bool(compared) and all(compared) and all(map(all, compared))
     cpu = {way: numbers["cpu_s_per_submission"] for way, numbers in found.items()}
     ratios = {}
     if {"stock", "ours"} <= cpu.keys():
@@ -273,10 +268,13 @@ def report(found):
     if {"ours", "ours_2_workers"} <= cpu.keys():
         one, two = (found[way]["wall_s_per_submission"] for way in ("ours", "ours_2_workers"))
         ratios["1 worker / 2 workers, wall"] = one / two
+    if "stretches" in found.get("ours", {}):
+        first, last = found["ours"]["stretches"]
+        ratios["last / first stretch, CPU"] = last / first
     return {
         **found,
         "identical_scores": same,
-        "scores_compared": len(common),
+        "scores_compared": sum(map(len, compared)),
         "ratios": {what: round(value, 2) for what, value in ratios.items()},
         **where(),
     }
@@ -310,8 +308,6 @@ def table(found):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--submissions", type=int, default=200, metavar="N")
-    parser.add_argument("--stock-submissions", type=int, metavar="N", help="fewer of them for stock (at most 8)")
-    parser.add_argument("--scale", type=lambda text: [int(part) for part in text.split(",")], metavar="20,200,1000")
     parser.add_argument("--out", type=Path, help="also write the numbers there, as json")
     for name in ("--way", "--root", "--students"):
         parser.add_argument(name, help=argparse.SUPPRESS)
@@ -319,13 +315,9 @@ def main(arguments=None):
     if options.way:
         print(json.dumps(WAYS[options.way](Path(options.root), options.students.split(","))))
         return
-    if options.scale:
-        found = {"scale": scale(options.scale)} | where()
-        print(table(found["scale"]))
-    else:
-        found = report(benchmark(options.submissions, max(2, options.stock_submissions or min(options.submissions, 8))))
-        print(table(found))
-        print(f"identical scores: {found['identical_scores']}; " + str(found["ratios"]))
+    found = report(benchmark(options.submissions))
+    print(table(found))
+    print(f"identical scores: {found['identical_scores']}; " + str(found["ratios"]))
     if options.out:
         options.out.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
 
