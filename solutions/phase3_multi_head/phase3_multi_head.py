@@ -833,7 +833,7 @@ with need("head_patterns"):
 # *core · about 18 min*
 #
 # Looking is not mattering: a head may stare at a key and write nothing. The test is surgery. Switch one head **off** and
-# see how much the loss rises. Off means: its part of the merged row is 0 just before `w_o`.
+# see how much the loss rises. Off means: its part of the merged row is 0 when it enters `w_o`.
 
 # %%
 predict("zero-query", "To switch head 2 off, someone sets its queries to 0. That head now…",
