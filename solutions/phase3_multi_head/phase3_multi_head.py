@@ -979,7 +979,7 @@ with need("MultiHeadAttention", "split_heads", "head_patterns"):
 # %% tags=["demo"]
 with need("MultiHeadAttention", "split_heads", "head_patterns"):
     @functools.cache
-    def trained(n_layers, steps=800):
+    def trained(n_layers, steps=600):
         """The trained model, and rows of step, loss, best scores. Trains once, then remembers."""
         torch.manual_seed(0)
         model, generator = CopyModel(n_layers), torch.Generator().manual_seed(0)

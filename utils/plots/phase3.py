@@ -1,9 +1,10 @@
 """Pictures of heads."""
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.patches import Circle, FancyArrowPatch
 
-from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, PAPER, RED, SKY, array, canvas, label_cells, write_cells
+from utils.plots.canvas import BLUE, GREEN, INK, ORANGE, RED, SKY, array, canvas, label_cells, write_cells
 from utils.plots.phase2 import _box
 
 __all__ = [
@@ -96,8 +97,8 @@ def copy_curves(curves, chance):
     for (title, rows), (colour, style) in zip(curves.items(), ((RED, "s--"), (BLUE, "o-")), strict=False):
         left.plot([row[0] for row in rows], [row[1] for row in rows], style, color=colour, label=title, markersize=4)
     left.axhline(chance, color=INK, linewidth=1, linestyle=":")
-    left.text(0, chance + 0.05, "guessing", fontsize=8)
-    left.set(xlabel="step", ylabel="loss where it can be foretold", ylim=(0, chance * 1.15))
+    left.text(rows[-1][0], chance + 0.05, "guessing", fontsize=8, ha="right")
+    left.set(xlabel="step", ylabel="loss where it can be foretold", ylim=(0, chance * 1.15), title="who learns to copy")
     steps, _, previous, induction = zip(*rows, strict=True)
     right.plot(steps, previous, "^--", color=ORANGE, label="previous token", markersize=4)
     right.plot(steps, induction, "o-", color=BLUE, label="induction", markersize=4)
@@ -135,8 +136,7 @@ def reach_of_heads(weights):
     weights = array(weights)[:, ::-1]
     figure, (axes,) = canvas(6.2, 3.2)
     for head, row in enumerate(weights):
-        shade = 0.85 * head / len(weights)
-        axes.plot(row, color=(shade, shade * 0.75 + 0.1, 0.75 * (1 - shade) + 0.15), linewidth=2)
+        axes.plot(row, color=colormaps["viridis"](0.9 * head / len(weights)), linewidth=2)
         axes.text(-1.2 - 1.9 * (head % 2), row[0], f"{head}", fontsize=8, va="center")
     axes.set(xlabel="distance of the key", ylabel="weight", yscale="log", ylim=(1e-4, 1), xlim=(-5, len(row)))
     axes.set_title("Equal scores, ALiBi: how far each head reads")
@@ -156,13 +156,13 @@ def multi_head_recap():
         (4.8, 2.0, 2.2, "cut in heads", "split_heads", ORANGE),
         (7.8, 2.0, 2.2, "each attends", "sdpa", ORANGE),
         (10.8, 2.0, 1.9, "side by side", "merge_heads", ORANGE),
-        (13.4, 2.0, 1.8, "sum of heads", "w_o", GREEN),
+        (13.3, 2.0, 2.0, "sum of heads", "w_o", GREEN),
     ]
     for x, y, width, text, below, colour in boxes:
         _box(axes, x, y, width, text, below, colour)
     arrows = [((1.7, 2.5 + lift / 4), (2.4, 2.5 + lift)) for lift in (1.5, 0, -1.5)]
     arrows += [((4.0, 2.5 + lift), (4.8, 2.5 + lift / 4)) for lift in (1.5, 0, -1.5)]
-    arrows += [((7.0, 2.5), (7.8, 2.5)), ((10.0, 2.5), (10.8, 2.5)), ((12.7, 2.5), (13.4, 2.5))]
+    arrows += [((7.0, 2.5), (7.8, 2.5)), ((10.0, 2.5), (10.8, 2.5)), ((12.7, 2.5), (13.3, 2.5))]
     for start, end in arrows:
         axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=12, color=INK))
     for x, y, text in (
@@ -173,8 +173,5 @@ def multi_head_recap():
         (14.3, 3.3, "(B, T, M)"),
     ):
         axes.text(x, y, text, ha="center", fontsize=8.5, style="italic")
-    axes.add_patch(FancyArrowPatch((1.0, 1.9), (14.3, 1.9), connectionstyle="arc3,rad=0.16", arrowstyle="-|>",
-                                   mutation_scale=12, color=LINE, linestyle="--"))  # fmt: skip
-    axes.text(7.8, 0.1, "added to the residual stream in phase 4", ha="center", fontsize=8, backgroundcolor=PAPER)
     axes.set_title("Multi-head attention: cut, attend, join")
     return figure
