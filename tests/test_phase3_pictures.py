@@ -30,6 +30,7 @@ PICTURES = {
     "copy_curves": lambda: plots.copy_curves({"one layer": ROWS, "two layers": ROWS}, math.log(24)),
     "head_scores": lambda: plots.head_scores(HEADS),
     "reach_of_heads": lambda: plots.reach_of_heads(oracle.alibi_bias(8, 1, 32).softmax(-1)[:, 0]),
+    "row_sums": lambda: plots.row_sums(WEIGHTS.sum((-1, -2)), 0.5),
     "multi_head_recap": plots.multi_head_recap,
 }
 

@@ -701,8 +701,8 @@ with need("attention_dropout"):
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(10_000, 8, generator=generator).softmax(-1)
     sums = attention_dropout(weights, 0.5, generator).sum(-1)
-    print("sums of five rows:", sums[:5])
-    print(f"average {sums.mean():.3f}, smallest {sums.min():.2f}, largest {sums.max():.2f}")
+    show(plots.row_sums(sums, 0.5),
+         "A histogram of row sums after dropout: from 0 to 2, with a mean of 1.")
     reveal("dropped-rows", "1 on average", "A row may even lose all its weights.")
 
 # %% [markdown] reflect="attention_dropout"
@@ -772,7 +772,14 @@ with need("head_entropy"):
 # The last one copies: in "… Harry Potter … Harry" it looks at what followed "Harry" last time.
 
 # %%
-tokens = list("abcab")
+tokens, i = list("abcab"), torch.arange(5)
+same = torch.tensor([[a == b for b in tokens] for a in tokens]).tril(-1)
+targets = [i[:, None] - 1 == i, i[:, None] == i, (i[:, None] > 0) & (i == 0), same.roll(1, 1)]
+show(plots.head_maps(torch.stack(targets).float(), tokens, ["previous", "self", "first", "induction"]),
+     "Four tables for the tokens a b c a b, the targets dark: one below the diagonal; the diagonal; the "
+     "first column; and for the second a and b the places after the first a and b.")
+
+# %%
 predict("induction", f"Tokens: {' '.join(tokens)}. The last b (place 4) looks for induction at place…",
         ["1, the earlier b", "2, after the earlier b", "3, the token before it"])
 

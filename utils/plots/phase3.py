@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.patches import Circle, FancyArrowPatch
 
-from utils.plots.canvas import BLUE, GREEN, INK, ORANGE, RED, SKY, array, canvas, label_cells, write_cells
+from utils.plots.canvas import BLUE, GREEN, INK, ORANGE, PAPER, RED, SKY, array, canvas, label_cells, write_cells
 from utils.plots.phase2 import _box
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "multi_head_recap",
     "parts_of_a_token",
     "reach_of_heads",
+    "row_sums",
     "split_tables",
 ]
 
@@ -22,17 +23,18 @@ TOKENS = (BLUE, ORANGE, GREEN, SKY, RED)  # one for each token of a split
 PATTERNS = ("previous", "self", "first", "induction")
 
 
-def head_maps(weights, tokens):
+def head_maps(weights, tokens, titles=None):
     """Attention weights of several heads side by side; dark means much.
 
-    weights (n_heads, seq_len, seq_len); tokens: labels
+    weights (n_heads, seq_len, seq_len); tokens: labels; titles: else "head 0" and so on
     """
     weights = array(weights)
     figure, axes = canvas(2.4 * len(weights), 2.7, columns=len(weights))
     for head, (place, table) in enumerate(zip(axes, weights, strict=True)):
         place.imshow(table, cmap="Blues", vmin=0, vmax=1.1 * weights.max())
         label_cells(place, tokens if head == 0 else [""] * len(tokens), tokens)
-        place.set(title=f"head {head}", xlabel="key", ylabel="query" if head == 0 else "")
+        title = titles[head] if titles else f"head {head}"
+        place.set(title=title, xlabel="key", ylabel="query" if head == 0 else "")
     return figure
 
 
@@ -85,6 +87,17 @@ def parts_of_a_token(parts, bias, output):
     axes.axhline(len(rows) - 1.5, color=INK, linewidth=1.5)
     label_cells(axes, rows, range(table.shape[1]))
     axes.set(xlabel="feature of the token", title="Each head adds a vector of its own")
+    return figure
+
+
+def row_sums(sums, p):
+    """How far the sums of rows spread after dropout with probability p."""
+    sums = array(sums)
+    figure, (axes,) = canvas(6.2, 2.6)
+    axes.hist(sums, bins=40, color=BLUE, edgecolor=PAPER)
+    axes.axvline(sums.mean(), color=RED, linestyle="--")
+    axes.text(sums.mean(), axes.get_ylim()[1], f" mean {sums.mean():.3f}", color=INK, va="top", fontsize=9)
+    axes.set(xlabel="sum of a row of weights", ylabel="rows", title=f"After dropout, p = {p}")
     return figure
 
 
