@@ -772,16 +772,19 @@ with need("head_entropy"):
 # The last one copies: in "… Harry Potter … Harry" it looks at what followed "Harry" last time.
 
 # %%
-tokens, i = list("abcab"), torch.arange(5)
-same = torch.tensor([[a == b for b in tokens] for a in tokens]).tril(-1)
-targets = [i[:, None] - 1 == i, i[:, None] == i, (i[:, None] > 0) & (i == 0), same.roll(1, 1)]
-show(plots.head_maps(torch.stack(targets).float(), tokens, ["previous", "self", "first", "induction"]),
-     "Four tables for the tokens a b c a b, the targets dark: one below the diagonal; the diagonal; the "
-     "first column; and for the second a and b the places after the first a and b.")
+letters = list("abcab")
+predict("induction", f"Tokens: {' '.join(letters)}. The last b (place 4) looks for induction at place…",
+        ["1, the earlier b", "2, after the earlier b", "3, the token before it"])
 
 # %%
-predict("induction", f"Tokens: {' '.join(tokens)}. The last b (place 4) looks for induction at place…",
-        ["1, the earlier b", "2, after the earlier b", "3, the token before it"])
+targets = torch.zeros(4, 5, 5)
+for place in range(1, 5):
+    targets[0, place, place - 1] = targets[2, place, 0] = 1
+targets[1] = torch.eye(5)
+targets[3, 3, 1] = targets[3, 4, 2] = 1  # what followed the first a, the first b
+show(plots.head_maps(targets, letters, ["previous", "self", "first", "induction"]),
+     "Four tables for the tokens a b c a b, the targets dark: one below the diagonal; the diagonal; the "
+     "first column; and for the second a and b the places after the first a and b.")
 
 # %% [markdown]
 # ### Exercise 3.10b · `head_patterns` · core · about 20 min
@@ -805,7 +808,7 @@ def head_patterns(weights, tokens):
     weights (batch, n_heads, seq_len, seq_len); tokens (batch, seq_len) ints; seq_len ≥ 2
     Returns {"previous", "self", "first", "induction"}, each (n_heads,): mean attention on the
     target, over all counted queries of all examples
-    Differs: induction looks one place after every earlier occurrence of the query's token.
+    Induction: the sum over the places after all earlier occurrences of the query's token.
     """
     ### BEGIN SOLUTION
     same = (tokens[:, :, None] == tokens[:, None, :]).tril(-1)  # (B, i, j): seen before at j
@@ -824,7 +827,7 @@ check(head_patterns, points=5)
 
 # %% tags=["demo"]
 with need("head_patterns"):
-    ids = torch.tensor([[ord(token) for token in tokens]])
+    ids = torch.tensor([[ord(letter) for letter in letters]])
     looks_back = torch.eye(5).roll(-1, 1)  # row i is 1 at i - 1
     looks_back[0], looks_back[4] = 0, torch.eye(5)[2]  # but the last b reads place 2
     print(head_patterns(looks_back[None, None], ids))
