@@ -312,7 +312,7 @@ reveal("wrong-root", "0.35", "1/√8 of what it should be: every head reads near
 
 # %% [markdown]
 # Second, masks now need an axis for heads. `(batch, q_len, kv_len)` without one lands its batch on the heads (section
-# 2.5). The notes' listing adds such a mask and says "broadcasting mask":
+# 2.5). The notes' listing adds such a mask and trusts that it fits:
 
 # %%
 def add_mask(batch, n_heads):
