@@ -19,13 +19,17 @@ from utils import notes
 from utils.checks import EXERCISES
 
 LIMIT = 180  # seconds for a whole notebook
-POINTS = {"phase2_attention": (60, [4, 4, 4])}  # by code, and by each written answer
+POINTS = {  # by code, and by each written answer
+    "phase2_attention": (60, [4, 4, 4]),
+    "phase3_multi_head": (47, [4, 4, 4]),
+}
 PLAIN = ("Its meaning is easy to miss",)  # sentences that may say so
 ELSEWHERE = {  # worked numbers that a phase does not recompute, and why
     "phase2_attention": {
         *("000-score-matrix", "004-walkthrough-weights"),  # the notes give no inputs
         "001-expanded-arithmetic",  # 76 small sums
     },
+    "phase3_multi_head": set(),
 }
 
 every_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=str)

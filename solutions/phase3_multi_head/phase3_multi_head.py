@@ -28,10 +28,11 @@
 # | [3.8 What it weighs](#3.8-What-it-weighs) | `mha_parameters` | 12 | more |
 # | [3.9 Dropout on the weights](#3.9-Dropout-on-the-weights) | `attention_dropout` | 15 | more |
 # | [3.10 What a head looks at](#3.10-What-a-head-looks-at) | `head_entropy` `head_patterns` | 30 | core |
-# | [3.11 Which head matters](#3.11-Which-head-matters) | `head_importance` | 28 | core |
-# | [3.12 Farther is fainter](#3.12-Farther-is-fainter) | `alibi_bias` | 18 | stretch |
-# | [3.13 Every number of the notes](#3.13-Every-number-of-the-notes) | – | 5 | more |
-# | [3.14 Say it aloud](#3.14-Say-it-aloud) | three answers, recap | 13 | core |
+# | [3.11 Which head matters](#3.11-Which-head-matters) | `head_importance` | 18 | core |
+# | [3.12 The claim, tested](#3.12-The-claim,-tested) | – | 15 | core |
+# | [3.13 Farther is fainter](#3.13-Farther-is-fainter) | `alibi_bias` | 18 | stretch |
+# | [3.14 Every number of the notes](#3.14-Every-number-of-the-notes) | – | 5 | more |
+# | [3.15 Say it aloud](#3.15-Say-it-aloud) | three answers, recap | 13 | core |
 #
 # The core path is under three hours; minutes are estimates until learners have been timed. You can stop after any
 # section. To come back, run the setup cell and the cells you have solved.
@@ -41,6 +42,7 @@
 # says so. Names as before: `B` batch, `H` heads, `T` tokens (`Q` queries, `K` keys), `M` d_model, `D` d_head.
 
 # %% tags=["setup"]
+import functools
 import math
 
 import torch
@@ -166,9 +168,9 @@ with need("split_heads"):
 # The way back. After attention the heads stand before the tokens, and each token wants its heads side by side again.
 
 # %%
-heads = x.view(2, 3, 2).transpose(0, 1)  # (H, T, D)
-print("reshaped at once \n", heads.reshape(2, 6))
-attempt("transpose, then view", lambda: heads.transpose(0, 1).transpose(0, 1).view(2, 6))
+heads = x.view(2, 3, 2).transpose(0, 1).contiguous()  # (H, T, D), as attention returns it
+print("reshaped at once\n", heads.reshape(2, 6))
+attempt("transpose, then view", lambda: heads.transpose(0, 1).view(2, 6))
 
 # %% [markdown]
 # Row 0 should read 0 1 2 3 4 5. `reshape` read the numbers head by head and mixed the tokens; `view` refuses, because
@@ -310,7 +312,7 @@ reveal("wrong-root", "0.35", "1/√8 of what it should be: every head reads near
 
 # %% [markdown]
 # Second, masks now need an axis for heads. `(batch, q_len, kv_len)` without one lands its batch on the heads (section
-# 2.5). The notes' listing adds such a mask and says "broadcasting mask":
+# 2.5). The notes' listing adds such a mask and trusts that it fits:
 
 # %%
 def add_mask(batch, n_heads):
@@ -347,33 +349,25 @@ class MultiHeadAttention(nn.Module):
 
     x (batch, q_len, d_model); memory (batch, kv_len, d_model), or None: x itself
     attn_mask bool, True = may attend, broadcasts to (batch, n_heads, q_len, kv_len), or None
-    Returns (batch, q_len, d_model). Attributes: n_heads; w_q, w_k, w_v, w_o,
-    each nn.Linear(d_model, d_model, bias). dropout acts on the weights, in training.
-    Raises ValueError if n_heads does not divide d_model.
-    Paper: Vaswani et al. 2017, §3.2.2. Differs: biases, as in most later models.
+    Returns (batch, q_len, d_model). Raises ValueError if n_heads does not divide d_model.
+    Has n_heads and w_q, w_k, w_v, w_o, each nn.Linear(d_model, d_model, bias). Paper: §3.2.2.
     """
-
     def __init__(self, d_model, n_heads, bias=True, dropout=0.0):
         super().__init__()
         ### BEGIN SOLUTION
         if d_model % n_heads:
             raise ValueError(f"n_heads must divide d_model, got {n_heads} and {d_model}")
-        self.n_heads = n_heads
-        self.w_q = nn.Linear(d_model, d_model, bias=bias)
-        self.w_k = nn.Linear(d_model, d_model, bias=bias)
-        self.w_v = nn.Linear(d_model, d_model, bias=bias)
-        self.w_o = nn.Linear(d_model, d_model, bias=bias)
-        self.dropout = nn.Dropout(dropout)
+        self.n_heads, self.dropout = n_heads, nn.Dropout(dropout)
+        for name in ("w_q", "w_k", "w_v", "w_o"):
+            setattr(self, name, nn.Linear(d_model, d_model, bias=bias))
         ### END SOLUTION
 
     def forward(self, x, memory=None, attn_mask=None):
         ### BEGIN SOLUTION
         memory = x if memory is None else memory
         q = split_heads(self.w_q(x), self.n_heads)  # (B, H, Q, D)
-        k = split_heads(self.w_k(memory), self.n_heads)  # (B, H, K, D)
-        v = split_heads(self.w_v(memory), self.n_heads)
-        weights = self.dropout(attention_weights(q, k, attn_mask))  # (B, H, Q, K)
-        return self.w_o(merge_heads(weights @ v))  # (B, Q, M)
+        k, v = (split_heads(w(memory), self.n_heads) for w in (self.w_k, self.w_v))
+        return self.w_o(merge_heads(self.dropout(attention_weights(q, k, attn_mask)) @ v))
         ### END SOLUTION
 
 # %% check="MultiHeadAttention"
@@ -570,36 +564,27 @@ reveal("group", "a b c a b c", "Right shape, wrong neighbours: it trains, but lo
 class GroupedQueryAttention(nn.Module):
     """Self-attention in which groups of query heads share keys and values.
 
-    x (batch, seq_len, d_model)
-    attn_mask bool, broadcasts to (batch, n_heads, seq_len, seq_len), or None
-    Returns (batch, seq_len, d_model). Weights, with bias: w_q, w_o nn.Linear(d_model, d_model),
-    w_k, w_v nn.Linear(d_model, n_kv_heads · d_head).
-    Raises ValueError if n_heads does not divide d_model, or n_kv_heads not n_heads.
-    Paper: Ainslie et al. 2023, §2.2; Shazeer 2019 for one key-value head.
+    x (batch, seq_len, d_model); attn_mask bool, broadcasts to (batch, n_heads, seq_len, seq_len)
+    Returns (batch, seq_len, d_model). Weights, all nn.Linear with bias: w_q, w_o as wide as x,
+    w_k, w_v n_kv_heads · d_head wide. Raises ValueError if n_heads does not divide d_model, or
+    n_kv_heads not n_heads. Paper: Ainslie et al. 2023, §2.2; one key-value head: Shazeer 2019.
     """
-
     def __init__(self, d_model, n_heads, n_kv_heads):
         super().__init__()
         ### BEGIN SOLUTION
-        if d_model % n_heads:
-            raise ValueError(f"n_heads must divide d_model, got {n_heads} and {d_model}")
-        if n_heads % n_kv_heads:
-            raise ValueError(f"n_kv_heads must divide n_heads, got {n_kv_heads} and {n_heads}")
+        if d_model % n_heads or n_heads % n_kv_heads:
+            raise ValueError("n_heads must divide d_model, and n_kv_heads must divide n_heads")
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
         narrow = n_kv_heads * (d_model // n_heads)
-        self.w_q = nn.Linear(d_model, d_model)
-        self.w_k = nn.Linear(d_model, narrow)
-        self.w_v = nn.Linear(d_model, narrow)
-        self.w_o = nn.Linear(d_model, d_model)
+        self.w_q, self.w_o = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+        self.w_k, self.w_v = nn.Linear(d_model, narrow), nn.Linear(d_model, narrow)
         ### END SOLUTION
 
     def forward(self, x, attn_mask=None):
         ### BEGIN SOLUTION
-        group = self.n_heads // self.n_kv_heads
-        q = split_heads(self.w_q(x), self.n_heads)  # (B, H, T, D)
-        k = split_heads(self.w_k(x), self.n_kv_heads).repeat_interleave(group, dim=1)
-        v = split_heads(self.w_v(x), self.n_kv_heads).repeat_interleave(group, dim=1)
-        return self.w_o(merge_heads(sdpa(q, k, v, attn_mask)))
+        q, k, v = self.w_q(x), split_heads(self.w_k(x), self.n_kv_heads), split_heads(self.w_v(x), self.n_kv_heads)
+        k, v = (part.repeat_interleave(self.n_heads // self.n_kv_heads, dim=1) for part in (k, v))
+        return self.w_o(merge_heads(sdpa(split_heads(q, self.n_heads), k, v, attn_mask)))
         ### END SOLUTION
 
 # %% check="GroupedQueryAttention"
@@ -716,8 +701,8 @@ with need("attention_dropout"):
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(10_000, 8, generator=generator).softmax(-1)
     sums = attention_dropout(weights, 0.5, generator).sum(-1)
-    print("sums of five rows:", sums[:5])
-    print(f"average {sums.mean():.3f}, smallest {sums.min():.2f}, largest {sums.max():.2f}")
+    show(plots.row_sums(sums, 0.5),
+         "A histogram of row sums after dropout: from 0 to 2, with a mean of 1.")
     reveal("dropped-rows", "1 on average", "A row may even lose all its weights.")
 
 # %% [markdown] reflect="attention_dropout"
@@ -787,9 +772,19 @@ with need("head_entropy"):
 # The last one copies: in "… Harry Potter … Harry" it looks at what followed "Harry" last time.
 
 # %%
-tokens = list("abcab")
-predict("induction", f"Tokens: {' '.join(tokens)}. The last b (place 4) looks for induction at place…",
+letters = list("abcab")
+predict("induction", f"Tokens: {' '.join(letters)}. The last b (place 4) looks for induction at place…",
         ["1, the earlier b", "2, after the earlier b", "3, the token before it"])
+
+# %%
+targets = torch.zeros(4, 5, 5)
+for place in range(1, 5):
+    targets[0, place, place - 1] = targets[2, place, 0] = 1
+targets[1] = torch.eye(5)
+targets[3, 3, 1] = targets[3, 4, 2] = 1  # what followed the first a, the first b
+show(plots.head_maps(targets, letters, ["previous", "self", "first", "induction"]),
+     "Four tables for the tokens a b c a b, the targets dark: one below the diagonal; the diagonal; the "
+     "first column; and for the second a and b the places after the first a and b.")
 
 # %% [markdown]
 # ### Exercise 3.10b · `head_patterns` · core · about 20 min
@@ -813,7 +808,7 @@ def head_patterns(weights, tokens):
     weights (batch, n_heads, seq_len, seq_len); tokens (batch, seq_len) ints; seq_len ≥ 2
     Returns {"previous", "self", "first", "induction"}, each (n_heads,): mean attention on the
     target, over all counted queries of all examples
-    Differs: induction looks one place after every earlier occurrence of the query's token.
+    Induction: the sum over the places after all earlier occurrences of the query's token.
     """
     ### BEGIN SOLUTION
     same = (tokens[:, :, None] == tokens[:, None, :]).tril(-1)  # (B, i, j): seen before at j
@@ -832,7 +827,7 @@ check(head_patterns, points=5)
 
 # %% tags=["demo"]
 with need("head_patterns"):
-    ids = torch.tensor([[ord(token) for token in tokens]])
+    ids = torch.tensor([[ord(letter) for letter in letters]])
     looks_back = torch.eye(5).roll(-1, 1)  # row i is 1 at i - 1
     looks_back[0], looks_back[4] = 0, torch.eye(5)[2]  # but the last b reads place 2
     print(head_patterns(looks_back[None, None], ids))
@@ -845,10 +840,10 @@ with need("head_patterns"):
 # %% [markdown]
 # ---
 # ## 3.11 Which head matters
-# *core · about 28 min*
+# *core · about 18 min*
 #
 # Looking is not mattering: a head may stare at a key and write nothing. The test is surgery. Switch one head **off** and
-# see how much the loss rises. Off means: its part of the merged row is 0 just before `w_o`.
+# see how much the loss rises. Off means: its part of the merged row is 0 when it enters `w_o`.
 
 # %%
 predict("zero-query", "To switch head 2 off, someone sets its queries to 0. That head now…",
@@ -900,10 +895,42 @@ def head_importance(mha, x, loss):
 # %% check="head_importance"
 check(head_importance, points=5)
 
+# %% tags=["demo"]
+with need("MultiHeadAttention", "split_heads", "head_importance"):
+    torch.manual_seed(0)
+    layer, x = MultiHeadAttention(12, 3).requires_grad_(False), torch.randn(4, 6, 12)
+    wanted = layer(x)
+    layer.w_o.weight[:, 4:8] *= -1  # head 1 now writes the opposite of what is wanted
+    print("loss rises by", head_importance(layer, x, lambda out: (out - wanted).square().mean()))
+
+# %% [markdown] reflect="head_importance"
+# Which head is better off, and how do you see it? And if two heads did the same job, what would this test say of each?
+# Your sentence:
+
 # %% [markdown]
-# **Now the claim.** We train a small model and look at its heads. Its text: a block of 6 to 16 random letters, repeated
-# until 32 places are full. In the first round nothing can be foretold. From then on everything can, by copying what
-# followed last time. The model is attention only: embeddings, two of your layers, an output layer.
+# ---
+# ## 3.12 The claim, tested
+# *core · about 15 min, of which half a minute is training*
+#
+# We train a small model and look at its heads. Its text: a block of 6 to 16 random letters, repeated until 32 places are
+# full. In the first round nothing can be foretold. From then on everything can, by copying what followed last time.
+
+# %%
+def repeats(size, generator, vocab_size=24, seq_len=32):
+    """tokens (size, seq_len), and which of the next tokens (size, seq_len - 1) can be foretold."""
+    block = torch.randint(vocab_size, (size, seq_len), generator=generator)
+    period = torch.randint(6, 17, (size, 1), generator=generator)
+    places = torch.arange(seq_len)
+    return block.gather(1, places % period), places[1:] > period
+
+
+tokens, known = repeats(1, torch.Generator().manual_seed(1))
+print("".join(chr(97 + token) for token in tokens[0]))
+print(" " + "".join("^" if can else "." for can in known[0]), " ^ can be foretold")
+
+# %% [markdown]
+# The model is attention only: embeddings, a table of places, two of your layers, an output layer. (The cells below read
+# `w_q`, `w_k` and `w_o` by name. If your layer is fused, give it these names to see its heads.)
 
 # %% tags=["demo"]
 with need("MultiHeadAttention"):
@@ -912,150 +939,137 @@ with need("MultiHeadAttention"):
             return super().forward(x, attn_mask=causal_mask(x.shape[1]))
 
     class CopyModel(nn.Module):
-        def __init__(self, vocab_size=24, seq_len=32, d_model=64, n_heads=4, n_layers=2):
+        def __init__(self, n_layers, vocab_size=24, seq_len=32, d_model=64, n_heads=4):
             super().__init__()
             self.embed, self.place = nn.Embedding(vocab_size, d_model), nn.Embedding(seq_len, d_model)
             self.layers = nn.ModuleList(CausalHeads(d_model, n_heads) for _ in range(n_layers))
             self.logits = nn.Linear(d_model, vocab_size)
 
-        def enter(self, tokens):
-            return self.embed(tokens) + self.place.weight[: tokens.shape[1]]
-
-        def forward(self, tokens):
-            x = self.enter(tokens)
+        def streams(self, tokens):
+            """The residual stream before the first layer and after each."""
+            found = [self.embed(tokens) + self.place.weight[: tokens.shape[1]]]
             for layer in self.layers:
-                x = x + layer(x)  # each head adds its part to the stream
-            return self.logits(x)
+                found.append(found[-1] + layer(found[-1]))
+            return found
+
+    print(f"{sum(p.numel() for p in CopyModel(2).parameters()):,} parameters")
 
 # %%
-def repeats(size, generator, vocab_size=24, seq_len=32):
-    """tokens (size, seq_len), and which places (size, seq_len - 1) can be foretold."""
-    block = torch.randint(vocab_size, (size, seq_len), generator=generator)
-    period = torch.randint(6, 17, (size, 1), generator=generator)
-    places = torch.arange(seq_len)
-    return block.gather(1, places % period), places[1:] > period
+def losses(model, stream, tokens):
+    """How badly each next token is foretold from the last stream, (size, seq_len - 1)."""
+    logits = model.logits(stream[:, :-1]).transpose(1, 2)
+    return F.cross_entropy(logits, tokens[:, 1:], reduction="none")
 
 
-def losses(logits, tokens):
-    """How badly each next token was foretold, (size, seq_len - 1)."""
-    return F.cross_entropy(logits[:, :-1].transpose(1, 2), tokens[:, 1:], reduction="none")
-
-
-tokens, known = repeats(1, torch.Generator().manual_seed(1))
-print("".join(chr(97 + token) for token in tokens[0]))
-print(" " + "".join("^" if can else "." for can in known[0]), " ^ can be foretold")
-
-# %%
 predict("one-layer", "Would one layer do? At the second b of “a b c … a b” it must find c: the key whose "
-        "*predecessor* was b. But what does a key in layer 1 know?",
+        "*predecessor* was b. But what does a key in the first layer know?",
         ["its own token and place", "its predecessor, too", "the whole sentence"])
 
 # %% [markdown]
-# So two heads must work together, over two layers: one that writes "my predecessor was b" into each token, one that
-# searches for it. Nobody tells them. We measure your `head_patterns` while the model learns.
-
-# %% tags=["demo"]
-def weights_by_layer(model, tokens):
-    """Attention weights of each layer, recomputed from w_q and w_k."""
-    x, found = model.enter(tokens), []
-    for layer in model.layers:
-        q, k = (split_heads(w(x), layer.n_heads) for w in (layer.w_q, layer.w_k))
-        found.append(attention_weights(q, k, causal_mask(tokens.shape[1])))
-        x = x + layer(x)
-    return found
-
-
-def train(model, steps=800, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    optimizer, rows = torch.optim.Adam(model.parameters(), lr=3e-3), []
-    held_out, counted = repeats(64, torch.Generator().manual_seed(99))
-    for step in range(steps + 1):
-        if step % 50 == 0:
-            with torch.no_grad():
-                scores = [head_patterns(w, held_out) for w in weights_by_layer(model, held_out)]
-                rows.append((step, losses(model(held_out), held_out)[counted].mean().item(),
-                             max(s["previous"].max().item() for s in scores),
-                             max(s["induction"].max().item() for s in scores)))
-        tokens, _ = repeats(64, generator)
-        optimizer.zero_grad()
-        losses(model(tokens), tokens).mean().backward()
-        optimizer.step()
-    return rows
+# So two heads must work together, over two layers: one writes "my predecessor was b" into each token, one searches for
+# it. Nobody tells them. Your `head_patterns` watches while they learn.
 
 # %% tags=["demo"]
 with need("MultiHeadAttention", "split_heads", "head_patterns"):
-    torch.manual_seed(0)
-    one, two = CopyModel(n_layers=1), CopyModel(n_layers=2)
-    curves = {"one layer": train(one, 400), "two layers": train(two)}
+    def weights_by_layer(model, tokens):
+        """Attention weights of each layer, recomputed from its w_q and w_k."""
+        mask, found = causal_mask(tokens.shape[1]), []
+        for layer, x in zip(model.layers, model.streams(tokens), strict=False):
+            q, k = (split_heads(w(x), layer.n_heads) for w in (layer.w_q, layer.w_k))
+            found.append(attention_weights(q, k, mask).detach())
+        return found
+
+    def best_scores(model, tokens):
+        scores = [head_patterns(weights, tokens) for weights in weights_by_layer(model, tokens)]
+        return [max(layer[key].max().item() for layer in scores) for key in ("previous", "induction")]
+
+    print("untrained, best head: previous {:.2f}, induction {:.2f}".format(
+        *best_scores(CopyModel(2), repeats(64, torch.Generator().manual_seed(99))[0])))
+
+# %% tags=["demo"]
+with need("MultiHeadAttention", "split_heads", "head_patterns"):
+    @functools.cache
+    def trained(n_layers, steps=600):
+        """The trained model, and rows of step, loss, best scores. Trains once, then remembers."""
+        torch.manual_seed(0)
+        model, generator = CopyModel(n_layers), torch.Generator().manual_seed(0)
+        optimizer, rows = torch.optim.Adam(model.parameters(), lr=3e-3), []
+        held_out, counted = repeats(64, torch.Generator().manual_seed(99))
+        for step in range(steps + 1):
+            if step % 50 == 0:
+                loss = losses(model, model.streams(held_out)[-1], held_out)[counted].mean().item()
+                rows.append((step, loss, *best_scores(model, held_out)))
+            tokens, _ = repeats(64, generator)
+            optimizer.zero_grad()
+            losses(model, model.streams(tokens)[-1], tokens).mean().backward()
+            optimizer.step()
+        return model.requires_grad_(False), rows
+
+    curves = {"one layer": trained(1)[1], "two layers": trained(2)[1]}
     show(plots.copy_curves(curves, math.log(24)),
-         "Left: with two layers the loss on foretellable tokens falls from log 24 = 3.2 to nearly 0, "
-         "with one layer it stays high. Right: in the two-layer model a previous-token head comes "
-         "first, an induction head after it.")
-    reveal("one-layer", "its own token and place",
-           "One layer cannot copy by content; its curve stays high.")
+         "Left: loss on what can be foretold; two layers learn to copy, one does not. Right: in the "
+         "two-layer model first a previous-token head appears, then an induction head.")
+    reveal("one-layer", "its own token and place", "One layer cannot search for what came before.")
 
 # %% [markdown]
-# **Which heads?** Your scores name the candidates, your surgery says whether they matter. Each head of each layer is
-# switched off once; the loss is on the tokens that can be foretold.
+# **Which heads?** Your scores name the candidates, your surgery says whether they matter. Each head is switched off once.
 
 # %% tags=["demo"]
 with need("MultiHeadAttention", "split_heads", "head_patterns", "head_importance"):
+    model, rows = trained(2)[0], {}
     tokens, known = repeats(128, torch.Generator().manual_seed(7))
-    rows = {}
-    with torch.no_grad():
-        x, tables = two.enter(tokens), weights_by_layer(two, tokens)
-        for n, layer in enumerate(two.layers):
-            def copy_loss(out, x=x, later=two.layers[n + 1:]):
-                x = x + out
-                for other in later:
-                    x = x + other(x)
-                return losses(two.logits(x), tokens)[known].mean()
+    streams, tables = model.streams(tokens), weights_by_layer(model, tokens)
+    for n, layer in enumerate(model.layers):
+        def copy_loss(out, n=n):
+            x = streams[n] + out
+            for later in model.layers[n + 1:]:
+                x = x + later(x)
+            return losses(model, x, tokens)[known].mean()
 
-            scores, harm = head_patterns(tables[n], tokens), head_importance(layer, x, copy_loss)
-            for h in range(layer.n_heads):
-                rows[f"layer {n}, head {h}"] = {key: scores[key][h].item() for key in scores} | {
-                    "loss rises by": harm[h].item()}
-            x = x + layer(x)
+        scores, harm = head_patterns(tables[n], tokens), head_importance(layer, streams[n], copy_loss)
+        for h in range(layer.n_heads):
+            row = {key: values[h].item() for key, values in scores.items()}
+            rows[f"layer {n}, head {h}"] = row | {"loss rises by": harm[h].item()}
     show(plots.head_scores(rows),
          "A table of eight heads by four patterns, and bars of how much the loss rises without each.")
 
 # %% [markdown]
-# Read it in two steps. Somewhere in layer 0 stands a head that reads its predecessor, in layer 1 one or more that score
-# high on induction: **specialisation is real, and here you watched it form.** But then look at the bars. Some heads can go and nothing
-# happens; some do the same job twice. The notes say that gradients push redundant heads elsewhere. Here they did not.
+# Left: somewhere in layer 0 a head reads its predecessor, and in layer 1 heads score high on induction. **They
+# specialised, and you watched.** Right: some heads can go and hardly anything happens. The notes say that gradients push
+# redundant heads elsewhere; here they did not.
+#
+# Now switch off the head that looks back, and ask the induction heads again.
 
 # %% tags=["demo"]
 with need("MultiHeadAttention", "split_heads", "head_patterns"):
-    with torch.no_grad():
-        before = head_patterns(weights_by_layer(two, tokens)[1], tokens)["induction"]
-        maker = int(head_patterns(tables[0], tokens)["previous"].argmax())
-        kept, width = two.layers[0].w_o.weight.clone(), 64 // 4
-        two.layers[0].w_o.weight[:, maker * width:(maker + 1) * width] = 0
-        after = head_patterns(weights_by_layer(two, tokens)[1], tokens)["induction"]
-        two.layers[0].w_o.weight.copy_(kept)
-    print("induction scores of layer 1           ", before)
-    print(f"with head {maker} of layer 0 switched off  ", after)
+    model, tokens = trained(2)[0], repeats(128, torch.Generator().manual_seed(7))[0]
+    first, second = (head_patterns(weights, tokens) for weights in weights_by_layer(model, tokens))
+    back = int(first["previous"].argmax())
+    columns = model.layers[0].w_o.weight[:, back * 16:(back + 1) * 16]
+    kept = columns.clone()
+    columns.zero_()
+    without = head_patterns(weights_by_layer(model, tokens)[1], tokens)
+    columns.copy_(kept)
+    print("induction scores of layer 1          ", second["induction"])
+    print(f"with head {back} of layer 0 switched off ", without["induction"])
 
 # %% [markdown]
-# Without the head that looks back, the heads of layer 1 no longer find their target. They have not changed; what they
-# read has. A head is not a module with a job of its own.
+# The heads of layer 1 have not changed; what they read has. A head is not a part with a job of its own.
 #
 # **Browse.** Rings mark the induction targets. Find the head that looks back, one that copies, and one that you would
 # prune.
 
 # %% tags=["demo"]
 with need("MultiHeadAttention", "split_heads", "head_entropy", "head_patterns"):
-    sample, _ = repeats(1, torch.Generator().manual_seed(12))
-    with torch.no_grad():
-        tables = torch.cat(weights_by_layer(two, sample))[:, :, :20, :20]
-    widgets.head_browser(tables, sample[0, :20], head_entropy, head_patterns)
+    model, sample = trained(2)[0], repeats(1, torch.Generator().manual_seed(12))[0][:, :20]
+    widgets.head_browser(torch.cat(weights_by_layer(model, sample)), sample[0], head_entropy, head_patterns)
 
-# %% [markdown] reflect="head_importance"
+# %% [markdown]
 # "Attention weights explain what a model does." From what you measured: which part of that would you sign? Your sentence:
 
 # %% [markdown]
 # ---
-# ## 3.12 Farther is fainter
+# ## 3.13 Farther is fainter
 # *stretch · about 18 min*
 #
 # Heads can also be given a taste for nearness. ALiBi adds no position to the tokens; it subtracts from each score
@@ -1071,7 +1085,7 @@ print("weights", weights, " ratio", (weights[0] / weights[1]).item())
 reveal("alibi", "about 150", "Softmax turns differences into factors: e⁵ = 148.")
 
 # %% [markdown]
-# ### Exercise 3.12 · `alibi_bias` · stretch · about 15 min
+# ### Exercise 3.13 · `alibi_bias` · stretch · about 15 min
 # - **Build** the table `−slope · distance`, `(H, Q, K)`. Query `i` stands at place `i + K − Q` (align to the end). What you
 #   write for later keys is your choice: a mask hides them.
 # - Slopes for `n` heads, `n` a power of 2: `2^(−8h/n)`, `h = 1 … n`. Otherwise, with `m` the next lower power of 2: the
@@ -1113,67 +1127,58 @@ with need("alibi_bias"):
          "spreads over all 64 places.")
 
 # %% [markdown] reflect="alibi_bias"
-# Section 3.11's model needed a table of places to look back by one. Could ALiBi alone make a previous-token head? Your
+# Section 3.12's model needed a table of places to look back by one. Could ALiBi alone make a previous-token head? Your
 # sentence:
 
 # %% [markdown]
 # ---
-# ## 3.13 Every number of the notes
+# ## 3.14 Every number of the notes
 # *more · about 5 min*
 #
 # The rest in one pass. `you ✓`: yours is what comes out; `notes ✗`: theirs is not, and the code behind it names the
 # erratum (`notes.erratum("D36")` tells its story).
 
 # %%
-def tally(mine_are):
-    """One line per number: does yours agree with the recomputation, and did the notes?"""
-    for name, value in mine_are.items():
-        name, _, key = name.partition(":")
-        ex = notes.example(name)
-        verdict = ex.compare(value, key or None)
+def tally(name, **values):
+    """One line per result: does yours agree with the recomputation, and did the notes?"""
+    ex = notes.example(name)
+    for key, value in values.items():
+        verdict = ex.compare(value, key)
         you, they = ("✓" if agrees else "✗"
                      for agrees in (verdict.agrees, verdict.agrees_with_notes))
         print(f"{name:26}{key:20} you {you}  notes {they}  {' '.join(s.id for s in ex.errata)}")
 
 # %% tags=["demo"]
 with need("shape_trace", "split_heads", "merge_heads"):
-    for name, sizes in {"000-mha-shapes": (3, 512, 8), "002-heads-4x512": (4, 512, 8),
-                        "002-heads-3x12": (3, 12, 3)}.items():
+    walks = {"000-mha-shapes": (3, 512, 8), "002-heads-4x512": (4, 512, 8), "002-heads-3x12": (3, 12, 3)}
+    for name, sizes in walks.items():
         shapes = shape_trace(1, *sizes)
-        tally({f"{name}:attention_per_head": shapes["heads"][2:],
-               f"{name}:concat": shapes["merged"][1:], f"{name}:output": shapes["output"][1:]})
+        tally(name, attention_per_head=shapes["heads"][2:], concat=shapes["merged"][1:],
+              output=shapes["output"][1:])
     width = split_heads(torch.zeros(4, 512), 8).shape[-1]
-    tally({"000-head-dim": width, "004-head-dim": width,
-           "002-sqrt-64:sqrt_dk": math.sqrt(width),
-           "002-concat-8x64": merge_heads(torch.zeros(8, 4, 64)).shape[-1]})
+    tally("000-head-dim", result=width)
+    tally("004-head-dim", result=width)
+    tally("002-sqrt-64", sqrt_dk=math.sqrt(width))
+    tally("002-concat-8x64", result=merge_heads(torch.zeros(8, 4, 64)).shape[-1])
 
-# %% tags=["demo"]
-with need("MultiHeadAttention", "mha_parameters"):
-    def multiply_adds(n, d, n_heads):
-        return 4 * n * d * d + 2 * n_heads * n * n * (d // n_heads)  # projections, then both products
+# %%
+def multiply_adds(n, d, n_heads):
+    return 4 * n * d * d + 2 * n_heads * n * n * (d // n_heads)  # projections, then both products
 
-    for name in ("002-cost-linear-in-heads", "004-mha-cost"):
-        n, d, counts = (notes.example(name).inputs[key] for key in ("n", "d", "heads"))
-        costs = {multiply_adds(n, d, n_heads) for n_heads in counts}
-        tally({f"{name}:same_for_all_h": len(costs) == 1})
-    d, n_heads, d_head = (notes.example("001-d-equals-h-dhead").inputs[key]
-                          for key in ("d", "H", "d_head"))
-    tally({"001-d-equals-h-dhead:equals_d": n_heads * d_head == d})
-    works = []
-    for batch, n_heads in notes.example("001-mask-broadcast").inputs["cases"]:
-        try:
-            works.append((torch.zeros(batch, n_heads, 5, 5) + torch.zeros(batch, 5, 5)).shape)
-        except RuntimeError:
-            works.append(None)
-    tally({"001-mask-broadcast:always_works": None not in works,
-           "002-heads-common:heads": [width // 64 for width in (512, 768, 1024)],
-           "004-heads-typical:h": [width // 64 for width in (512, 768)]})
-    print("one attention of width 512:", f"{mha_parameters(512, 8, 8, True):,} parameters,",
-          f"{sum(p.numel() for p in MultiHeadAttention(512, 8).parameters()):,} in your layer")
+
+for name in ("002-cost-linear-in-heads", "004-mha-cost"):
+    n, d, counts = (notes.example(name).inputs[key] for key in ("n", "d", "heads"))
+    tally(name, same_for_all_h=len({multiply_adds(n, d, n_heads) for n_heads in counts}) == 1)
+sizes = notes.example("001-d-equals-h-dhead").inputs
+tally("001-d-equals-h-dhead", equals_d=sizes["H"] * sizes["d_head"] == sizes["d"])
+cases = notes.example("001-mask-broadcast").inputs["cases"]  # an error, or heads masked by batch
+tally("001-mask-broadcast", always_works=all(batch == n_heads or batch == 1 for batch, n_heads in cases))
+tally("002-heads-common", heads=[width // 64 for width in (512, 768, 1024)])  # heads 64 wide
+tally("004-heads-typical", h=[width // 64 for width in (512, 768)])
 
 # %% [markdown]
 # ---
-# ## 3.14 Say it aloud
+# ## 3.15 Say it aloud
 # *core · about 13 min*
 #
 # Three questions that interviewers ask. Write as you would speak: five to eight sentences. A person grades these.

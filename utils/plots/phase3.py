@@ -1,9 +1,10 @@
 """Pictures of heads."""
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.patches import Circle, FancyArrowPatch
 
-from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, PAPER, RED, SKY, array, canvas, label_cells, write_cells
+from utils.plots.canvas import BLUE, GREEN, INK, ORANGE, PAPER, RED, SKY, array, canvas, label_cells, write_cells
 from utils.plots.phase2 import _box
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "multi_head_recap",
     "parts_of_a_token",
     "reach_of_heads",
+    "row_sums",
     "split_tables",
 ]
 
@@ -21,17 +23,18 @@ TOKENS = (BLUE, ORANGE, GREEN, SKY, RED)  # one for each token of a split
 PATTERNS = ("previous", "self", "first", "induction")
 
 
-def head_maps(weights, tokens):
+def head_maps(weights, tokens, titles=None):
     """Attention weights of several heads side by side; dark means much.
 
-    weights (n_heads, seq_len, seq_len); tokens: labels
+    weights (n_heads, seq_len, seq_len); tokens: labels; titles: else "head 0" and so on
     """
     weights = array(weights)
     figure, axes = canvas(2.4 * len(weights), 2.7, columns=len(weights))
     for head, (place, table) in enumerate(zip(axes, weights, strict=True)):
         place.imshow(table, cmap="Blues", vmin=0, vmax=1.1 * weights.max())
         label_cells(place, tokens if head == 0 else [""] * len(tokens), tokens)
-        place.set(title=f"head {head}", xlabel="key", ylabel="query" if head == 0 else "")
+        title = titles[head] if titles else f"head {head}"
+        place.set(title=title, xlabel="key", ylabel="query" if head == 0 else "")
     return figure
 
 
@@ -64,8 +67,8 @@ def split_tables(heads, title):
             text = f"{token}·{round((value - token) * 100)}"
             place.text(column, row, text, ha="center", va="center", fontsize=8 if table.shape[1] < 7 else 6)
         place.set(xlim=(-0.6, table.shape[1] - 0.4), ylim=(len(table) - 0.4, -0.6), title=f"head {number}")
-        place.set_xticks([])
-        place.set_yticks([])
+        place.set(xticks=[], yticks=[])
+        place.spines[:].set_visible(False)
     figure.suptitle(title)
     return figure
 
@@ -87,6 +90,17 @@ def parts_of_a_token(parts, bias, output):
     return figure
 
 
+def row_sums(sums, p):
+    """How far the sums of rows spread after dropout with probability p."""
+    sums = array(sums)
+    figure, (axes,) = canvas(6.2, 2.6)
+    axes.hist(sums, bins=40, color=BLUE, edgecolor=PAPER)
+    axes.axvline(sums.mean(), color=RED, linestyle="--")
+    axes.text(sums.mean(), axes.get_ylim()[1], f" mean {sums.mean():.3f}", color=INK, va="top", fontsize=9)
+    axes.set(xlabel="sum of a row of weights", ylabel="rows", title=f"After dropout, p = {p}")
+    return figure
+
+
 def copy_curves(curves, chance):
     """Left: loss against steps, of each model. Right: the best pattern scores of the last one.
 
@@ -96,8 +110,8 @@ def copy_curves(curves, chance):
     for (title, rows), (colour, style) in zip(curves.items(), ((RED, "s--"), (BLUE, "o-")), strict=False):
         left.plot([row[0] for row in rows], [row[1] for row in rows], style, color=colour, label=title, markersize=4)
     left.axhline(chance, color=INK, linewidth=1, linestyle=":")
-    left.text(0, chance + 0.05, "guessing", fontsize=8)
-    left.set(xlabel="step", ylabel="loss where it can be foretold", ylim=(0, chance * 1.15))
+    left.text(rows[-1][0], chance + 0.05, "guessing", fontsize=8, ha="right")
+    left.set(xlabel="step", ylabel="loss where it can be foretold", ylim=(0, chance * 1.15), title="who learns to copy")
     steps, _, previous, induction = zip(*rows, strict=True)
     right.plot(steps, previous, "^--", color=ORANGE, label="previous token", markersize=4)
     right.plot(steps, induction, "o-", color=BLUE, label="induction", markersize=4)
@@ -135,8 +149,7 @@ def reach_of_heads(weights):
     weights = array(weights)[:, ::-1]
     figure, (axes,) = canvas(6.2, 3.2)
     for head, row in enumerate(weights):
-        shade = 0.85 * head / len(weights)
-        axes.plot(row, color=(shade, shade * 0.75 + 0.1, 0.75 * (1 - shade) + 0.15), linewidth=2)
+        axes.plot(row, color=colormaps["viridis"](0.9 * head / len(weights)), linewidth=2)
         axes.text(-1.2 - 1.9 * (head % 2), row[0], f"{head}", fontsize=8, va="center")
     axes.set(xlabel="distance of the key", ylabel="weight", yscale="log", ylim=(1e-4, 1), xlim=(-5, len(row)))
     axes.set_title("Equal scores, ALiBi: how far each head reads")
@@ -156,13 +169,13 @@ def multi_head_recap():
         (4.8, 2.0, 2.2, "cut in heads", "split_heads", ORANGE),
         (7.8, 2.0, 2.2, "each attends", "sdpa", ORANGE),
         (10.8, 2.0, 1.9, "side by side", "merge_heads", ORANGE),
-        (13.4, 2.0, 1.8, "sum of heads", "w_o", GREEN),
+        (13.3, 2.0, 2.0, "sum of heads", "w_o", GREEN),
     ]
     for x, y, width, text, below, colour in boxes:
         _box(axes, x, y, width, text, below, colour)
     arrows = [((1.7, 2.5 + lift / 4), (2.4, 2.5 + lift)) for lift in (1.5, 0, -1.5)]
     arrows += [((4.0, 2.5 + lift), (4.8, 2.5 + lift / 4)) for lift in (1.5, 0, -1.5)]
-    arrows += [((7.0, 2.5), (7.8, 2.5)), ((10.0, 2.5), (10.8, 2.5)), ((12.7, 2.5), (13.4, 2.5))]
+    arrows += [((7.0, 2.5), (7.8, 2.5)), ((10.0, 2.5), (10.8, 2.5)), ((12.7, 2.5), (13.3, 2.5))]
     for start, end in arrows:
         axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=12, color=INK))
     for x, y, text in (
@@ -173,8 +186,5 @@ def multi_head_recap():
         (14.3, 3.3, "(B, T, M)"),
     ):
         axes.text(x, y, text, ha="center", fontsize=8.5, style="italic")
-    axes.add_patch(FancyArrowPatch((1.0, 1.9), (14.3, 1.9), connectionstyle="arc3,rad=0.16", arrowstyle="-|>",
-                                   mutation_scale=12, color=LINE, linestyle="--"))  # fmt: skip
-    axes.text(7.8, 0.1, "added to the residual stream in phase 4", ha="center", fontsize=8, backgroundcolor=PAPER)
     axes.set_title("Multi-head attention: cut, attend, join")
     return figure

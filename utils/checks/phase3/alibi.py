@@ -35,7 +35,7 @@ FAULTS = {
 register(
     expected=oracle.alibi_bias,
     phase=PHASE,
-    section="3.12",
+    section="3.13",
     hint="slope times distance, negative; query i stands at i + kv_len − q_len.",
     grad=False,
     cases=(

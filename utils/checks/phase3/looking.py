@@ -231,13 +231,13 @@ def zeroed(name, axis, biases=False):
 
 @contextlib.contextmanager
 def _silenced(layer, part, axis, biases):
-    weight, bias = layer.weight.detach().clone(), layer.bias.detach().clone()
+    kept = {name: parameter.detach().clone() for name, parameter in layer.named_parameters()}
     layer.weight.narrow(axis, part.start, part.stop - part.start).zero_()
-    if biases:
+    if biases and layer.bias is not None:
         layer.bias[part] = 0.0
     yield
-    layer.weight.copy_(weight)
-    layer.bias.copy_(bias)
+    for name, parameter in layer.named_parameters():
+        parameter.copy_(kept[name])
 
 
 def ablated(difference, keep=lambda eye: 1 - eye, bias=True):
