@@ -40,7 +40,7 @@ class _Asked:
 
     names: tuple  # of each call: the arguments
     leaves: tuple  # of each call: {argument: (shape, dtype)} of those that get a gradient
-    module: bool
+    module: bool  # it is one, or may be handed one
     gradients: bool
     watch: bool
 
@@ -90,7 +90,10 @@ def _asked(request):
         return {name: (value.shape, value.dtype) for name, value in tensors.items() if value.is_floating_point()}
 
     names = tuple(frozenset(call) for call in calls)
-    return _Asked(names, tuple(map(leaves, calls)), request.kind == "module", graded, request.watch)
+    modules = request.kind == "module" or any(
+        isinstance(part, codec.Fixture) for call in calls for part in call.values()
+    )
+    return _Asked(names, tuple(map(leaves, calls)), modules, graded, request.watch)
 
 
 def _calls(claim, problem, asked):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from utils.checks import draw
-from utils.observe import Request, fixtures, observe
+from utils.observe import Request, fixtures, observe, parts_of
 from utils.observe.codec import Fixture
 from utils.observe.forbid import free
 
@@ -235,8 +235,7 @@ def _real(value):
 def _cotangents(seen, seed):
     rows = []
     for index, call in enumerate(seen["calls"]):
-        value = call["value"]
-        parts = value if isinstance(value, tuple) else (value,)
+        parts = parts_of(call["value"])
         shapes = [tuple(p.shape) for p in parts if isinstance(p, torch.Tensor) and p.is_floating_point()]
         rows.append([draw.cotangent(shape, seed, (index, place)) for place, shape in enumerate(shapes)])
     return rows

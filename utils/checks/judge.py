@@ -157,7 +157,16 @@ def _value(path, got, expected, case, place):
         for index, (part, right) in enumerate(zip(got, expected, strict=True)):
             yield from _value(f"{path}[{index}]", part, right, case, place)
         return
-    if type(got) is type(expected) is dict and got.keys() == expected.keys():
+    if type(got) is type(expected) is dict and got.keys() != expected.keys():
+        missing, more = (
+            sorted(map(repr, one.keys() - other.keys())) for one, other in ((expected, got), (got, expected))
+        )
+        text = " and ".join(
+            filter(None, (missing and f"no {', '.join(missing)}", more and f"{', '.join(more)} besides"))
+        )
+        yield Finding(TYPE, f"{path} with the keys {', '.join(map(repr, expected))}{place}", text, ("shape", "values"))
+        return
+    if type(got) is type(expected) is dict:
         for key, right in expected.items():
             yield from _value(f"{path}[{key!r}]", got[key], right, case, place)
         return

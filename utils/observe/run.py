@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from utils.observe import codec, fixtures, forbid, limits
+from utils.observe import codec, fixtures, forbid, layout, limits
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -110,6 +110,7 @@ class _Run:
         self.obj, self.asked, self.seen, self.nets = obj, asked, seen, nets
         self.dtype = getattr(torch, asked.dtype)
         self.built = {}  # generators and fixtures of this request: equal ones are one object
+        self.lent = {}  # {"w_o.weight": parameter} of the modules handed to a function
 
     def go(self):
         target, module = self.obj, None
@@ -156,7 +157,7 @@ class _Run:
             with torch.no_grad():
                 module.load_weights(weights)
             return
-        own, loaders = _addresses(module), _loaders(module)
+        own, loaders = layout.addresses(module), layout.loaders(module)
         for prefix, loader in loaders.items():
             with torch.no_grad():
                 loader.load_weights({name[len(prefix) :]: weights[name] for name in weights if name.startswith(prefix)})
@@ -182,6 +183,7 @@ class _Run:
             leaves = {key: value.requires_grad_() for key, value in named.items() if _floating(value)}
             # not leaves: a learner who writes into an argument is told so, instead of torch's RuntimeError
             named |= {key: leaf.clone() for key, leaf in leaves.items()}
+        self.lent = _parameters_of(named) if module is None else {}
         before = {key: _snapshot(value) for key, value in named.items()}
         state = _snapshot(module) if module is not None else None
         positional = [part for key in args for part in (named[key] if key.startswith("*") else [named[key]])]
@@ -190,9 +192,8 @@ class _Run:
                 with self.nets():
                     result = target(*positional, **{key: named[key] for key in options})
                     changed = module if self.asked.mutates == "self" else named.get(self.asked.mutates)
-                    value = codec.encode(
-                        dict(changed.state_dict()) if self.asked.mutates else result
-                    )  # a result may bring code of its own
+                    # a result may bring code of its own
+                    value = codec.encode(dict(changed.state_dict()) if self.asked.mutates else result)
                 notes["value"] = codec.decode(value)
                 if self.asked.cotangents is not None:
                     self._gradients(result, leaves, module, self.asked.cotangents[index], notes)
@@ -207,8 +208,8 @@ class _Run:
         return notes
 
     def _gradients(self, result, leaves, module, cotangents, notes):
-        outputs = [part for part in (result if isinstance(result, (tuple, list)) else (result,)) if _floating(part)]
-        weights = _addresses(module) if module is not None else {}
+        outputs = [part for part in parts_of(result) if _floating(part)]
+        weights = layout.addresses(module) if module is not None else self.lent
         wanted = [*leaves.values(), *weights.values()]
         fits = [tuple(part.shape) for part in outputs] == [tuple(part.shape) for part in cotangents]
         if not fits:
@@ -224,11 +225,13 @@ class _Run:
             reached = [grad is not None for grad in found[len(leaves) :]]
             notes["weight_grads"] = {"every parameter": all(reached)}
         elif module is not None:
-            own, loaders = dict(zip(weights, found[len(leaves) :], strict=True)), tuple(_loaders(module))
+            own, loaders = dict(zip(weights, found[len(leaves) :], strict=True)), tuple(layout.loaders(module))
             if loaders:  # the names below a part that loads itself are the learner's own
                 own = {name: grad for name, grad in own.items() if not name.startswith(loaders)}
                 own["every parameter"] = all(grad is not None for grad in found[len(leaves) :])
             notes["weight_grads"] = own
+        elif self.lent:
+            notes["weight_grads"] = dict(zip(weights, found[len(leaves) :], strict=True))
 
     def _materialise(self, call):
         """(args, options) with generators and fixtures in place of what stands for them."""
@@ -247,7 +250,8 @@ class _Run:
         if isinstance(value, codec.Generator):
             return torch.Generator().manual_seed(value.seed)
         with forbid.free():
-            return fixtures.build(value.name, value.options)
+            built = fixtures.build(value.name, value.options)
+        return built.to(self.dtype) if isinstance(built, nn.Module) else built
 
     def _problem(self, kind, message):
         self.seen["problem"] = {"kind": kind, "message": message}
@@ -264,23 +268,16 @@ class _Run:
         }
 
 
-def _addresses(module):
-    """{name: parameter}, shared ones under each name; nn.LayerNorm's answer to gamma and beta, too."""
-    found = dict(module.named_parameters(remove_duplicate=False))
-    for prefix, part in module.named_modules():
-        if type(part) is nn.LayerNorm and part.weight is not None:
-            dot = f"{prefix}." if prefix else ""
-            found |= {f"{dot}gamma": part.weight} | ({} if part.bias is None else {f"{dot}beta": part.bias})
-    return found
+def parts_of(result):
+    """The parts of a returned value, in one order whoever made it: those of a dict by their keys."""
+    if isinstance(result, dict):
+        return [result[key] for key in sorted(result, key=str)]
+    return result if isinstance(result, (tuple, list)) else (result,)
 
 
-def _loaders(module):
-    """{prefix: part} of the outermost parts, below the module itself, that have a load_weights of their own."""
-    found = {}
-    for name, part in module.named_modules():
-        if name and hasattr(part, "load_weights") and not f"{name}.".startswith(tuple(found)):
-            found[f"{name}."] = part
-    return found
+def _parameters_of(named):
+    modules = {key: value for key, value in named.items() if isinstance(value, nn.Module)}
+    return {f"{key}.{name}": part for key, value in modules.items() for name, part in value.named_parameters()}
 
 
 class _WrongLayout(Exception):
@@ -367,7 +364,9 @@ def _shares(result, argument):
 
 
 def _shares_storage(result, argument):
-    parts = result if isinstance(result, (tuple, list)) else (result,)
+    parts = parts_of(result)
+    if isinstance(argument, nn.Module):
+        return any(_shares_storage(result, part) for part in argument.parameters())
     if isinstance(argument, torch.Tensor):
         where = argument.untyped_storage().data_ptr()
         tensors = [part for part in parts if isinstance(part, torch.Tensor) and part.layout is torch.strided]
