@@ -89,7 +89,9 @@ def _asked(request):
         tensors = {name: value for name, value in call.items() if isinstance(value, torch.Tensor) and graded}
         return {name: (value.shape, value.dtype) for name, value in tensors.items() if value.is_floating_point()}
 
-    names = tuple(frozenset(call) for call in calls)
+    made = request.init or {"args": {}, "options": {}}  # an object may change later what it was made from
+    handed = {*made["args"], *made["options"]} if request.kind == "object" else set()
+    names = tuple(frozenset(call) | handed for call in calls)
     modules = request.kind == "module" or any(
         isinstance(part, codec.Fixture) for call in calls for part in call.values()
     )

@@ -21,8 +21,9 @@ EXERCISES = {}  # name -> Exercise, in the order of the course
 class Case:
     """One situation in which the learner's object is compared with the twin.
 
-    args      {name: spec} of the call; `then` holds further calls on the same object
-    init      {name: spec} of a module's constructor
+    args      {name: spec} of the call; `then` holds further calls on the same object. Of an object that is no module,
+              "method" names what is called, or the attribute that is read
+    init      {name: spec} of the constructor of a module or object
     kind      "plain"; "edge" (empty rows, refusals: everything it shows counts under properties); "chance" (train mode;
               `judge(got, settled)` replaces the comparison, where `settled` is the twin's observation without chance)
     dtype     floating type of the run, and torch's default while it lasts unless default_dtype says otherwise
@@ -118,6 +119,11 @@ class Exercise:
     def is_module(self):
         return inspect.isclass(self.expected) and issubclass(self.expected, nn.Module)
 
+    @property
+    def kind(self):
+        """What is asked of a learner: a "function", a "module", or the class of an "object" of another sort."""
+        return "module" if self.is_module else "object" if inspect.isclass(self.expected) else "function"
+
     @functools.cached_property
     def visible(self):
         """The authored cases, then some again: in float32, and the first one after all the others."""
@@ -164,11 +170,11 @@ def request_for(exercise, case, seed):
     dtype = getattr(torch, case.dtype)
     source = draw.seed_of(seed, exercise.name, case.repeats or case.name)
     calls = [
-        _arguments(exercise, "forward", specs, draw.seed_of(source, index), dtype)
+        _call(exercise, specs, draw.seed_of(source, index), dtype)
         for index, specs in enumerate((case.args, *case.then))
     ]
     request = Request(
-        kind="module" if exercise.is_module else "function",
+        kind=exercise.kind,
         name=exercise.name,
         calls=calls,
         dtype=case.dtype,
@@ -180,8 +186,9 @@ def request_for(exercise, case, seed):
         seconds=SECONDS,
         seed=draw.seed_of(source, "global"),
     )
-    if exercise.is_module:
+    if exercise.kind != "function":
         request.init = _arguments(exercise, "__init__", case.init or {}, source, dtype)
+    if exercise.is_module:
         request.weights = None if case.as_made else _weights(exercise, request.init, source, dtype)
         for name in request.weights or ():
             if name.startswith(case.zero or ("\0",)):
@@ -198,9 +205,19 @@ def truth(exercise, case, seed):
     return observe(exercise.expected, replace(request, train=request.train and case.kind != "chance"))
 
 
+def _call(exercise, specs, seed, dtype):
+    """One call of a request: its arguments and, of an object, the method."""
+    if exercise.kind != "object":
+        return _arguments(exercise, "forward", specs, seed, dtype)
+    specs = dict(specs)
+    method = specs.pop("method")
+    arguments = _arguments(exercise, method, specs, seed, dtype) if specs else {"args": {}, "options": {}}
+    return {"method": method, **arguments}
+
+
 def _arguments(exercise, method, specs, seed, dtype):
     """{"args": …, "options": …}: what has no default goes by position, in the twin's order, the rest by keyword."""
-    target = getattr(exercise.expected, method) if exercise.is_module else exercise.expected
+    target = exercise.expected if exercise.kind == "function" else getattr(exercise.expected, method)
     values = draw.draw_all(specs, seed, dtype, exercise.library)
     args = {}
     for name, parameter in inspect.signature(target).parameters.items():

@@ -180,8 +180,27 @@ def _value(path, got, expected, case, place):
         yield from _array(path, _tensor(got), _tensor(expected), case, place)
     elif isinstance(expected, float) and math.isclose(got, expected, rel_tol=TOLERANCE[getattr(torch, case.dtype)][0]):
         return
-    elif codec.encode(got) != codec.encode(expected):
+    elif not _same(got, expected):
+        path, got, expected = _first_unlike(path, got, expected)
         yield Finding(VALUES, f"{path} = {_short(expected)}{place}", f"{path} = {_short(got)}", ("values",))
+
+
+def _same(got, expected):
+    """Are two plain values equal, types and all? Of a dict the order does not count."""
+    if type(got) is type(expected) is dict:
+        return got.keys() == expected.keys() and all(_same(got[key], expected[key]) for key in expected)
+    return codec.encode(got) == codec.encode(expected)
+
+
+def _first_unlike(path, got, expected):
+    """(path, got, expected) of the first entry in which two long lists differ; short ones are shown whole."""
+    if type(got) is not list or len(_short(expected)) < 80 > len(_short(got)):
+        return path, got, expected
+    pairs = zip(got, expected, strict=False)
+    index = next((n for n, pair in enumerate(pairs) if not _same(*pair)), None)
+    if index is None:
+        return f"len({path})", len(got), len(expected)
+    return f"{path}[{index}]", got[index], expected[index]
 
 
 def _array(path, got, expected, case, place):

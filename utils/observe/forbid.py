@@ -186,11 +186,12 @@ def free():
 
 
 def twin(answer):
-    """Mark a function or nn.Module class as the trusted twin of the exercise of its name."""
+    """Mark a function or class as the trusted twin of the exercise of its name."""
     name = answer.__name__
     if inspect.isclass(answer):
-        answer.__init__ = _guard(answer.__init__, name)
-        answer.forward = _guard(answer.forward, name)
+        for method, function in list(vars(answer).items()):
+            if inspect.isfunction(function) and (method == "__init__" or not method.startswith("_")):
+                setattr(answer, method, _guard(function, name))
         return answer
     return _guard(answer, name)
 

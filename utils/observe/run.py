@@ -19,11 +19,11 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 class Request:
     """Everything the observing side needs for one case; plain data only.
 
-    kind        "function" or "module"
+    kind        "function", "module" or "object" (of a class that is no module: each call says which "method")
     name        the exercise, whose own twin is off while it is observed
     calls       list of {"args": {name: value}, "options": {name: value}}, made in this order on one object;
                 args go by position, options by keyword
-    init        the same for the constructor of a module
+    init        the same for the constructor of a module or object
     weights     {"w_q.weight": tensor, …} to be loaded into a module, or None
     cotangents  one list of tensors per call (one per floating output), or None: no gradients are taken
     bans        groups of `forbid.BANS`; own_twin: whether the course's own answer is banned, too
@@ -109,6 +109,7 @@ class _Run:
     def __init__(self, obj, asked, seen, nets):
         self.obj, self.asked, self.seen, self.nets = obj, asked, seen, nets
         self.dtype = getattr(torch, asked.dtype)
+        self.handed = {}  # {argument: (value, snapshot)} of an object's constructor, which may not be changed later either
         self.built = {}  # generators and fixtures of this request: equal ones are one object
         self.lent = {}  # {"w_o.weight": parameter} of the modules handed to a function
 
@@ -119,8 +120,12 @@ class _Run:
             if module is None:
                 return
         elif not callable(target):
-            self._problem("type", f"a function is expected here, this is {_a(target)}")
+            self._problem("type", f"a {self.asked.kind} is expected here, this is {_a(target)}")
             return
+        elif self.asked.kind == "object":
+            target = self._object()
+            if target is None:
+                return
         for index, call in enumerate(self.asked.calls):
             self.seen["calls"].append(self._call(target, module, call, index))
             if self.seen["calls"][-1]["raised"] and index + 1 < len(self.asked.calls):
@@ -148,6 +153,17 @@ class _Run:
         self.seen["parameters"] = sum(parameter.numel() for parameter in module.parameters())
         module.train(self.asked.train)
         return module
+
+    def _object(self):
+        """The learner's object, made by its class, or None with `problem` set."""
+        args, options = self._materialise(self.asked.init)
+        self.handed = {key: (value, _snapshot(value)) for key, value in {**args, **options}.items()}
+        try:
+            with limits.time_limit(self.asked.seconds), self.nets():
+                return self.obj(*args.values(), **options)
+        except _ANYTHING as error:
+            self.seen["problem"] = {"kind": "raised", **self.raised(error)}
+            return None
 
     def _fill(self, module):
         if self.asked.weights is None:
@@ -190,6 +206,8 @@ class _Run:
         try:
             with limits.time_limit(self.asked.seconds):
                 with self.nets():
+                    if "method" in call:
+                        target = _part(target, call)
                     result = target(*positional, **{key: named[key] for key in options})
                     changed = module if self.asked.mutates == "self" else named.get(self.asked.mutates)
                     # a result may bring code of its own
@@ -202,6 +220,7 @@ class _Run:
             result = None
         kept = {key: value for key, value in named.items() if key != self.asked.mutates}
         notes["changed"] = [key.lstrip("*") for key, value in kept.items() if not _same(before[key], value)]
+        notes["changed"] += [key for key, (value, was) in self.handed.items() if not _same(was, value)]
         if module is not None and not _same(state, module):
             notes["changed"].append("the module's own state or train/eval flag")
         notes["shares"] = [key for key, value in named.items() if _shares(result, value)]
@@ -282,6 +301,12 @@ def _parameters_of(named):
 
 class _WrongLayout(Exception):
     """The module's parameters cannot be filled by name."""
+
+
+def _part(target, call):
+    """What a call asks of an object: its method or, where nothing is handed over, a function that gives the attribute."""
+    part = getattr(target, call["method"])
+    return part if call["args"] or call["options"] else lambda: part
 
 
 def _text_of(error):
