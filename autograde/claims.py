@@ -171,10 +171,9 @@ def _weight_gradients(claim, asked):
         return None
     _must(asked is None or (asked.module and asked.gradients), "gradients of weights that there are not")
     _must(type(claim) is dict and all(type(name) is str for name in claim), "gradients of other things than weights")
-    if claim.keys() == {"every parameter"}:
-        _must(type(claim["every parameter"]) is bool, "gradients of another form")
-        return claim
-    _must("every parameter" not in claim and all(map(_is_gradient, claim.values())), "gradients of another form")
+    named = {name: grad for name, grad in claim.items() if name != "every parameter"}
+    known = type(claim.get("every parameter", True)) is bool and all(map(_is_gradient, named.values()))
+    _must(known, "gradients of another form")
     return claim
 
 

@@ -28,8 +28,7 @@ class Request:
     cotangents  one list of tensors per call (one per floating output), or None: no gradients are taken
     bans        groups of `forbid.BANS`; own_twin: whether the course's own answer is banned, too
     watch       whether the shapes of all floating tensors made are reported
-    mutates     the argument that is to be changed: its state afterwards is what is reported as the value; "self" is
-                the module itself, "" is none
+    mutates     the argument whose state after the call is reported as the value; "self": the module, "": none
     """
 
     kind: str
@@ -209,9 +208,9 @@ class _Run:
                     if "method" in call:
                         target = _part(target, call)
                     result = target(*positional, **{key: named[key] for key in options})
-                    changed = module if self.asked.mutates == "self" else named.get(self.asked.mutates)
-                    # a result may bring code of its own
-                    value = codec.encode(dict(changed.state_dict()) if self.asked.mutates else result)
+                    changed = {**named, "self": module}.get(self.asked.mutates)
+                    shown = result if changed is None else dict(changed.state_dict())
+                    value = codec.encode(shown)  # a result may bring code of its own
                 notes["value"] = codec.decode(value)
                 if self.asked.cotangents is not None:
                     self._gradients(result, leaves, module, self.asked.cotangents[index], notes)
