@@ -22,9 +22,7 @@ _HIDDEN = {
         case("h3", dict(x=constant_rows(2, 3), gamma=(3,), beta=(3,), eps=0.2)),
     ),
     "LayerNorm": (case("h1", dict(x=normal(3, 4, 7)), then=(dict(x=(2, 7)),), init=dict(d_model=7, eps=0.05)),),
-    "layer_norm_backward": (
-        case("h1", dict(grad_out=(3, 2, 7), x=normal(3, 2, 7, shift=-3.0), gamma=(7,), eps=0.05)),
-    ),
+    "layer_norm_backward": (case("h1", dict(grad_out=(3, 2, 7), x=normal(3, 2, 7, shift=-3.0), gamma=(7,), eps=0.05)),),
     "RMSNorm": (
         case("h1", dict(x=normal(3, 4, 7, shift=-2.0)), init=dict(d_model=7, eps=0.05)),
         case("h2", dict(x=normal(3, 9, std=50.0, shift=-500.0)), init=dict(d_model=9), **HALF),
@@ -58,9 +56,7 @@ _HIDDEN = {
         case("h2", dict(x=(3, 4, 8), memory=(3, 6, 8)), init=BLOCK | dict(norm_first=False)),
     ),
     "Encoder": (case("h1", dict(x=(3, 6, 8), attn_mask=mask(3, 1, 1, 6)), init=STACK),),
-    "Decoder": (
-        case("h1", dict(x=(3, 6, 8), memory=(3, 4, 8), memory_mask=mask(3, 1, 1, 4)), init=STACK),
-    ),
+    "Decoder": (case("h1", dict(x=(3, 6, 8), memory=(3, 4, 8), memory_mask=mask(3, 1, 1, 4)), init=STACK),),
     "Transformer": (
         case(
             "h1",

@@ -339,7 +339,9 @@ for _name, _says, _change in [
     (
         "last_norm_always",
         "post-norm has no last norm",
-        setting(norm=lambda counts, c: counts["norm"] + (not c.norm_first) * 2 * c.d_model * (1 + bool(c.src_vocab_size))),
+        setting(
+            norm=lambda counts, c: counts["norm"] + (not c.norm_first) * 2 * c.d_model * (1 + bool(c.src_vocab_size))
+        ),
     ),
     (
         "source_forgotten",

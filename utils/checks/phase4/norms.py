@@ -86,9 +86,7 @@ register(
         "a constant row must stay finite": wrong(root=ROOTS["none"]),
         "use the biased variance": wrong(correction=1),
         "divide by the deviation, not by the variance": wrong(root=ROOTS["variance"]),
-        "each token by itself": Replays(
-            wrong(axes=-2), wrong(axes=0), wrong(axes=None)
-        ),
+        "each token by itself": Replays(wrong(axes=-2), wrong(axes=0), wrong(axes=None)),
         "scale first, then shift": shifted_first,
         "gamma and beta were left out": lambda x, gamma, beta, eps: standard(x, eps).to(x.dtype),
         "beta was left out": lambda x, gamma, beta, eps: (standard(x, eps) * gamma).to(x.dtype),
