@@ -52,7 +52,7 @@ from torch import nn
 
 from utils import check, notes, plots, widgets
 from utils.config import ModelConfig
-from utils.lesson import attempt, need, predict, reveal, show
+from utils.lesson import need, predict, reveal, show
 from utils.mycode import mine
 
 torch.set_printoptions(precision=3, sci_mode=False)
@@ -551,7 +551,7 @@ reveal("at-least-one", "0", "There is a path of slope 1; the branch may cancel i
 # %%
 torch.manual_seed(0)
 plain = normed = torch.randn(512, 128)
-for layer in range(24):
+for _ in range(24):
     w = torch.randn(128, 128) / 128**0.5
     plain, normed = plain + plain @ w, normed + F.layer_norm(normed, (128,)) @ w
 print(f"variance of the stream: {plain.var():,.0f} without norm, {normed.var():.1f} with")
