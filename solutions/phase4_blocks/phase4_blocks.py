@@ -75,7 +75,7 @@ x = torch.randn(8, 16)
 for layer in range(5):
     spread = (x - x.mean(0)).norm() / x.norm()
     print(f"after {layer} layers of averaging, tokens differ by {spread:.3f} of their size")
-    x = (x @ x.T / 4).softmax(-1) @ x
+    x = (x @ x.T / 8).softmax(-1) @ x
 
 # %% [markdown]
 # They grow alike: attention alone forgets who was who. (It is not "merely linear", though. The weights depend on the
@@ -1060,7 +1060,7 @@ with need("init_weights", "Encoder"):
 # Pre or post: does it matter? Measure what arrives at each block's weights when a loss at the end is pulled.
 
 # %%
-predict("pre-post", "24 blocks, fresh weights. The gradient at the first block, compared with the last, is much smaller in…",
+predict("pre-post", "24 blocks, fresh weights. The first block gets a smaller gradient than the last in…",
         ["pre-norm", "post-norm", "neither"])
 
 # %% [markdown]
@@ -1106,15 +1106,18 @@ with need("gradient_norms", "EncoderBlock"):
     x, found = torch.randn(2, 8, 32), {}
     for name, norm_first in (("pre-norm", True), ("post-norm", False)):
         blocks = [EncoderBlock(32, 4, 64, norm_first) for _ in range(24)]
+        for w in (p for block in blocks for p in block.parameters() if p.dim() > 1):
+            nn.init.normal_(w, std=w.shape[1]**-0.5)  # each matrix keeps the variance
         found[name] = gradient_norms(blocks, x)
         print(f"{name}: first block {found[name][0]:.3f}, last block {found[name][-1]:.3f}")
     show(plots.gradient_curves(found),
          "Gradient of each of 24 blocks on a log axis, for pre-norm and post-norm; the numbers of the first and "
          "last blocks are printed above.")
+    reveal("pre-post", "post-norm", "Each norm on the stream shrinks what passes back through it.")
 
 # %% [markdown]
-# **Play.** Move the depth and change the order. Upper curve or lower: which one would you rather train, and with what
-# learning rate?
+# **Play.** Move the depth, and the size of the weights. At which setting do the two orders hardly differ? Where would one
+# learning rate for all blocks be far too large for some?
 
 # %% tags=["demo"]
 with need("gradient_norms", "EncoderBlock"):
@@ -1293,8 +1296,8 @@ with need("Encoder"):
     z = numbers("000-output-softmax", "z")
     tally({"000-output-softmax": (z.softmax(-1), "softmax"),
            "000-output-softmax-sum": numbers("000-output-softmax-sum", "w").sum(),
-           "003-logit-shapes": (torch.ones(3, 4) @ torch.ones(4, 5)).shape,
-           "002-decoder-shapes": ((torch.ones(3, 512) @ torch.ones(4, 512).T).shape, "scores"),
+           "003-logit-shapes": list((torch.ones(3, 4) @ torch.ones(4, 5)).shape),
+           "002-decoder-shapes": (list((torch.ones(3, 512) @ torch.ones(4, 512).T).shape), "scores"),
            "002-residual-prevents-explosion": (False, "explosion_prevented")})
     attend, x = MultiHeadAttention(16, 4), torch.randn(2, 5, 16)
     gap = (attend(2 * x) - 2 * attend(x)).abs().max().item()

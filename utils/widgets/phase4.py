@@ -38,8 +38,10 @@ class DepthExplorer:
         if key not in self.known:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
-                x = self.scale * torch.randn(2, 8, self.width)
+                x = torch.randn(2, 8, self.width)
                 blocks = [self.block(self.width, 4, 2 * self.width, ORDERS[order]) for _ in range(self.depth)]
+                for weight in (p for block in blocks for p in block.parameters() if p.dim() > 1):
+                    torch.nn.init.normal_(weight, std=self.scale * weight.shape[1] ** -0.5)
                 self.known[key] = self.gradient_norms(blocks, x)
         return self.known[key]
 
@@ -61,7 +63,7 @@ class DepthExplorer:
         look = {"style": {"description_width": "initial"}, "layout": {"width": "24em"}}
         self.depth_control = w.SelectionSlider(options=DEPTHS, value=self.depth, description="blocks", **look)
         self.scale_control = w.SelectionSlider(
-            options=(0.1, 1.0, 10.0), value=self.scale, description="size of x", **look
+            options=(0.3, 1.0, 2.0), value=self.scale, description="size of weights", **look
         )
         self.readout, self.canvas = w.HTML(), w.HTML()
         for control in (self.depth_control, self.scale_control):

@@ -64,6 +64,17 @@ def lacks(got, request, names):
     return any(f"there is no parameter {name}" in message for name in names)
 
 
+def norm_missing(*names):
+    """Does the module lack a norm, or use one twice?"""
+    return partial(lacks_a_norm, names=list(names))
+
+
+def lacks_a_norm(got, request, names):
+    asked = sum(weight.numel() for weight in request.weights.values())
+    width = request.weights[names[0]].numel()
+    return lacks(got, request, names) or (not got["problem"] and asked - got["parameters"] == 2 * width)
+
+
 def more_parameters(got, request):
     """Are there more parameters than weights to fill?"""
     asked = sum(weight.numel() for weight in request.weights.values())
