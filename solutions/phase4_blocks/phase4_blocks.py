@@ -564,7 +564,7 @@ print(f"variance of the stream: {plain.var():,.0f} without norm, {normed.var():.
 # - **post-norm**: `norm(x + F(x))`. The paper of 2017 and BERT.
 #
 # ### Exercise 4.7 · `Residual` · core · about 15 min
-# - **Build** both, with dropout on the branch just before it is added. All other arguments go to the sub-layer.
+# - **Build** both, with dropout on the branch right before it is added. All other arguments go to the sub-layer.
 # - **Done when** the check below passes.
 #
 # <details><summary>Hint 1 · where</summary>What is added is x itself in both orders.</details>
@@ -1291,20 +1291,19 @@ with need("FeedForward", "DecoderBlock", "residual_census"):
     for name in ("002-ffn-shapes", "003-ffn-shapes", "004-ffn-shapes"):
         tally({name: (FeedForward(512, 2048)(torch.zeros(512)).shape, "output")})
 
-# %% tags=["demo"]
-with need("Encoder"):
-    z = numbers("000-output-softmax", "z")
-    tally({"000-output-softmax": (z.softmax(-1), "softmax"),
-           "000-output-softmax-sum": numbers("000-output-softmax-sum", "w").sum(),
-           "003-logit-shapes": list((torch.ones(3, 4) @ torch.ones(4, 5)).shape),
-           "002-decoder-shapes": (list((torch.ones(3, 512) @ torch.ones(4, 512).T).shape), "scores"),
-           "002-residual-prevents-explosion": (False, "explosion_prevented")})
-    attend, x = MultiHeadAttention(16, 4), torch.randn(2, 5, 16)
-    gap = (attend(2 * x) - 2 * attend(x)).abs().max().item()
-    tally({name: (gap < 1e-4, "linear_in_X") for name in ("000-no-ffn-is-linear", "002-attention-mostly-linear")})
-    shapes = {"token_embeddings": x.shape, "ffn_hidden": (2, 5, 64), "logits": (x @ torch.ones(16, 11)).shape}
-    for key, shape in shapes.items():
-        print(f"004-table2-shapes, {key}: {notes.example('004-table2-shapes').compare(list(shape), key).agrees}")
+# %%
+z = numbers("000-output-softmax", "z")
+tally({"000-output-softmax": (z.softmax(-1), "softmax"),
+       "000-output-softmax-sum": numbers("000-output-softmax-sum", "w").sum(),
+       "003-logit-shapes": list((torch.ones(3, 4) @ torch.ones(4, 5)).shape),
+       "002-decoder-shapes": (list((torch.ones(3, 512) @ torch.ones(4, 512).T).shape), "scores"),
+       "002-residual-prevents-explosion": (False, "explosion_prevented")})
+attend, x = MultiHeadAttention(16, 4), torch.randn(2, 5, 16)
+gap = (attend(2 * x) - 2 * attend(x)).abs().max().item()
+tally({name: (gap < 1e-4, "linear_in_X") for name in ("000-no-ffn-is-linear", "002-attention-mostly-linear")})
+shapes = {"token_embeddings": x.shape, "ffn_hidden": (2, 5, 64), "logits": (x @ torch.ones(16, 11)).shape}
+for key, shape in shapes.items():
+    print(f"004-table2-shapes, {key}: {notes.example('004-table2-shapes').compare(list(shape), key).agrees}")
 
 # %% [markdown]
 # Five entries cannot be recomputed: the notes print an FFN's inside and output and a row of logits, but neither matrix nor
