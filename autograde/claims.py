@@ -92,8 +92,10 @@ def _asked(request):
     made = request.init or {"args": {}, "options": {}}  # an object may change later what it was made from
     handed = {*made["args"], *made["options"]} if request.kind == "object" else set()
     names = tuple(frozenset(call) | handed for call in calls)
-    lent = any(isinstance(part, codec.Fixture) for call in calls for part in call.values())
-    return _Asked(names, tuple(map(leaves, calls)), request.kind == "module" or lent, graded, request.watch)
+    modules = request.kind == "module" or any(
+        isinstance(part, codec.Fixture) for call in calls for part in call.values()
+    )
+    return _Asked(names, tuple(map(leaves, calls)), modules, graded, request.watch)
 
 
 def _calls(claim, problem, asked):
@@ -169,10 +171,9 @@ def _weight_gradients(claim, asked):
         return None
     _must(asked is None or (asked.module and asked.gradients), "gradients of weights that there are not")
     _must(type(claim) is dict and all(type(name) is str for name in claim), "gradients of other things than weights")
-    if claim.keys() == {"every parameter"}:
-        _must(type(claim["every parameter"]) is bool, "gradients of another form")
-        return claim
-    _must("every parameter" not in claim and all(map(_is_gradient, claim.values())), "gradients of another form")
+    named = {name: grad for name, grad in claim.items() if name != "every parameter"}
+    known = type(claim.get("every parameter", True)) is bool and all(map(_is_gradient, named.values()))
+    _must(known, "gradients of another form")
     return claim
 
 

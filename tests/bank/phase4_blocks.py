@@ -87,9 +87,7 @@ class DropsTheSum:
 class AlwaysDrops:
     def wrap(self, x, norm, branch):
         p = self.drop.p
-        return (
-            x + F.dropout(branch(norm(x)), p, True) if self.norm_first else norm(x + F.dropout(branch(x), p, True))
-        )
+        return x + F.dropout(branch(norm(x)), p, True) if self.norm_first else norm(x + F.dropout(branch(x), p, True))
 
 
 @in_all(None)
@@ -313,7 +311,12 @@ class TwoResiduals(nn.Module):
         self.second = oracle.Residual(ffn, d_model, norm_first, dropout)
 
     def load_weights(self, weights):
-        places = {"attention": "first.sublayer", "norm1": "first.norm", "ffn": "second.sublayer", "norm2": "second.norm"}
+        places = {
+            "attention": "first.sublayer",
+            "norm1": "first.norm",
+            "ffn": "second.sublayer",
+            "norm2": "second.norm",
+        }
         renamed = {}
         for name, value in weights.items():
             head, _, rest = name.partition(".")

@@ -4,7 +4,6 @@ Nothing here knows an answer: no case, no twin, no score. The judging half is `u
 `codec` can write passes between the two, in the learner's notebook as in the grading sandbox.
 """
 
-from utils.observe.effects import parts_of
-from utils.observe.run import Request, answer, nothing_seen, observe
+from utils.observe.run import Request, answer, nothing_seen, observe, parts_of
 
 __all__ = ["Request", "answer", "nothing_seen", "observe", "parts_of"]

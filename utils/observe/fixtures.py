@@ -147,9 +147,10 @@ def build(name, options):
 
     options may hold `training`: the flag it is handed over with.
     """
-    made = layers.MAKERS | fixtures_blocks.KINDS
-    if name in made:
-        return made[name](**options)
+    if name in fixtures_blocks.KINDS:
+        return fixtures_blocks.KINDS[name](**options)
+    if name in layers.MAKERS:
+        return layers.MAKERS[name](**options)
     options = dict(options)
     training = options.pop("training", False)
     inner = KINDS[name](**options).eval()

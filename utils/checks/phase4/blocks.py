@@ -116,7 +116,7 @@ register(
     mistakes=mistakes_of(oracle.EncoderBlock)
     | {
         "two norms": Spotted(
-            rules.missing("norm2.gamma", "norm2.beta"),
+            rules.norm_missing("norm2.gamma", "norm2.beta"),
             _OneNorm,
             also=(wrong(_Encoder, second=lambda self, x, middle: self.add(middle, self.norm1, self.ffn)),),
         ),
@@ -278,7 +278,7 @@ register(
         ),
         "cross-attention was left out": wrong(_Decoder, cross=lambda self, x, memory, memory_mask: x),
         "three norms": Spotted(
-            rules.missing("norm3.gamma", "norm3.beta"), _TwoNorms, also=(wrong(_Decoder, forward=shared_norm),)
+            rules.norm_missing("norm3.gamma", "norm3.beta"), _TwoNorms, also=(wrong(_Decoder, forward=shared_norm),)
         ),
         "a decoder does not see the future": wrong(_Decoder, visible=lambda self, x, attn_mask: attn_mask),
         "causal also when attn_mask is given: both must hold": wrong(

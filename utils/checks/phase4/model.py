@@ -120,6 +120,7 @@ register(
             dict(src=tokens(SRC, 1, 1), tgt=tokens(TGT, 1, 1)),
             then=(PAIR,),
             init=SIZES,
+            train=True,
             **TABLES,
         ),
         case(

@@ -113,7 +113,7 @@ register(
         case("three layers, post-norm", X, init=POST),
         case("masked", X | dict(attn_mask=mask(2, 1, 1, 5)), init=SIZES),
         case("masked, post-norm", X | dict(attn_mask=mask(2, 1, 5, 5)), init=POST),
-        case("one layer, two calls", dict(x=(1, 3, 12)), then=(X,), init=SIZES | dict(n_layers=1)),
+        case("one layer, two calls", dict(x=(1, 3, 12)), then=(X,), init=SIZES | dict(n_layers=1), train=True),
         case("as it is made", X, init=SIZES | dict(n_layers=2), kind="chance", judge=rules.blocks_differ, **rules.MADE),
         case("dropout 0.5 in eval", X, init=SIZES | dict(n_layers=2, dropout=0.5), grad=False),
         case("dropout 1 in training", X, init=SIZES | dict(n_layers=2, dropout=1.0), train=True, grad=False),
@@ -185,7 +185,11 @@ register(
         case("both masks, post-norm", BOTH, init=POST),
         case("memory as long as x", X | dict(memory=(2, 5, 12)), init=SIZES | dict(n_layers=2)),
         case(
-            "one layer, two calls", dict(x=(1, 3, 12), memory=(1, 2, 12)), then=(PAIR,), init=SIZES | dict(n_layers=1)
+            "one layer, two calls",
+            dict(x=(1, 3, 12), memory=(1, 2, 12)),
+            then=(PAIR,),
+            init=SIZES | dict(n_layers=1),
+            train=True,
         ),
         case(
             "as it is made", PAIR, init=SIZES | dict(n_layers=2), kind="chance", judge=rules.blocks_differ, **rules.MADE

@@ -167,7 +167,7 @@ register(
     ),
     mistakes={
         ".grad was changed": Replays(leaves_grads, clears_grads, accumulates),
-        "the weights were changed": weights_moved,
+        "the weights were changed": Spotted(rules.second_call_differs, weights_moved),
         "that is the size of the activations": activations,
         "first block first": lambda blocks, x: oracle.gradient_norms(blocks, x)[::-1],
         "one norm over all parameters of a block": Replays(
