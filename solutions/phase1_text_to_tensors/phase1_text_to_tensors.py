@@ -47,6 +47,7 @@ import math
 import re
 import time
 from collections import Counter
+from itertools import pairwise
 from pydoc_data import topics
 
 import numpy as np
@@ -214,7 +215,7 @@ print("characters:", [ord(mark) for mark in "sat 日 🙂"], "of", f"{0x110000:,
 print(list("é日🙂".encode()))
 counts = Counter()
 for word, times in {b"hug": 10, b"pug": 5, b"pun": 12, b"bun": 4, b"hugs": 5}.items():
-    for left, right in zip(word, word[1:]):
+    for left, right in pairwise(word):
         counts[bytes([left]), bytes([right])] += times
 print(counts.most_common(3))
 
@@ -335,10 +336,12 @@ def bpe_encode(word, merges):
     Returns a list of bytes that spell the word; b"" gives [].
     """
     ### BEGIN SOLUTION
+    from itertools import pairwise
+
     ranks = {pair: n for n, pair in enumerate(merges)}
     pieces = [bytes([byte]) for byte in word]
     while True:
-        known = [pair for pair in zip(pieces, pieces[1:]) if pair in ranks]
+        known = [pair for pair in pairwise(pieces) if pair in ranks]
         if not known:
             return pieces
         best, place = min(known, key=ranks.get), 0
@@ -524,8 +527,8 @@ def pad_batch(sequences, pad_id, max_len=None):
     rows = [torch.as_tensor(row, dtype=torch.int64)[:max_len] for row in sequences]
     lengths = torch.tensor([len(row) for row in rows])
     tokens = torch.full((len(rows), int(lengths.max())), pad_id)  # (B, T)
-    for filled, row in zip(tokens, rows):
-        filled[: len(row)] = row
+    for number, row in enumerate(rows):
+        tokens[number, : len(row)] = row
     return tokens, torch.arange(tokens.shape[1]) < lengths[:, None]
     ### END SOLUTION
 

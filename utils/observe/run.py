@@ -106,7 +106,7 @@ class _Run:
     def __init__(self, obj, asked, seen, nets):
         self.obj, self.asked, self.seen, self.nets = obj, asked, seen, nets
         self.dtype = getattr(torch, asked.dtype)
-        self.handed = {}  # {argument: (value, snapshot)} of an object's constructor, which may not be changed later either
+        self.handed = {}  # {argument: (value, snapshot)} of an object's constructor: not to be changed later, either
         self.built = {}  # generators and fixtures of this request: equal ones are one object
 
     def go(self):
@@ -270,7 +270,7 @@ class _WrongLayout(Exception):
 
 
 def _part(target, call):
-    """What a call asks of an object: its method or, where nothing is handed over, a function that gives the attribute."""
+    """What a call asks of an object: its method; where nothing is handed over, a function that gives the attribute."""
     part = getattr(target, call["method"])
     return part if call["args"] or call["options"] else lambda: part
 

@@ -110,7 +110,7 @@ def _joined(word, ranks):
     heap = []
 
     def offer(place):
-        if 0 <= place and after[place] < len(word):
+        if place >= 0 and after[place] < len(word):
             rank = ranks.get((piece[place], piece[after[place]]))
             if rank is not None:
                 heapq.heappush(heap, (rank, place))

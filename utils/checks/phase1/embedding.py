@@ -124,9 +124,9 @@ register(
         "the table has vocab_size rows": lambda token_ids, grad_out, vocab_size: oracle.embed_backward(
             token_ids, grad_out, int(np.max(token_ids)) + 1
         ),
-        "transposed": lambda token_ids, grad_out, vocab_size: (
-            oracle.embed_backward(token_ids, grad_out, vocab_size).T.copy()
-        ),
+        "transposed": lambda token_ids, grad_out, vocab_size: oracle.embed_backward(
+            token_ids, grad_out, vocab_size
+        ).T.copy(),
         "shape of a histogram": Replays(
             histogram,
             lambda token_ids, grad_out, vocab_size: np.repeat(

@@ -247,8 +247,9 @@ register(
     mistakes={
         "offset is needed once a cache is used": wrong_learned(rows=lambda self, x, offset: self.table[: x.shape[-2]]),
         "x was lost": wrong_learned(
-            forward=lambda self, x, offset=0: (self.rows(x, offset) if self.look(x, offset) is None else 0)
-            + torch.zeros_like(x)
+            forward=lambda self, x, offset=0: (
+                (self.rows(x, offset) if self.look(x, offset) is None else 0) + torch.zeros_like(x)
+            )
         ),
         "positions run along the sequence": wrong_learned(rows=by_batch),
         "a negative offset is an error": wrong_learned(
@@ -265,9 +266,9 @@ register(
             wrong_learned(look=lambda self, x, offset: _Learned.look(self, x, offset + (offset >= 0))),
         ),
         "no scaling here": wrong_learned(
-            forward=lambda self, x, offset=0: x * x.shape[-1] ** 0.5 + self.rows(x, offset)
-            if self.look(x, offset) is None
-            else x
+            forward=lambda self, x, offset=0: (
+                x * x.shape[-1] ** 0.5 + self.rows(x, offset) if self.look(x, offset) is None else x
+            )
         ),
     },
 )

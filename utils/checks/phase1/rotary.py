@@ -15,9 +15,7 @@ def places(*values):
 
 def turned(name, shape, positions, **options):
     base = {"base": options.pop("base")} if "base" in options else {}
-    return case(
-        name, dict(x=shape, positions=positions) | base, **({"atol": FROM_INTEGERS} | options)
-    )
+    return case(name, dict(x=shape, positions=positions) | base, **({"atol": FROM_INTEGERS} | options))
 
 
 def interleaved(x, positions, base=10000.0):
@@ -125,7 +123,9 @@ register(
         "angles need float32, whatever x is": in_its_own_dtype,
         "the exponent is 2i/d, i counts pairs": wrong_rate(lambda i, d: i / d),
         "frequencies fall with i: the exponent is negative": wrong_rate(lambda i, d: -2 * i / d),
-        "positions are added to embeddings; here they turn": lambda x, positions, base=10000.0: x
-        + oracle.rope(torch.cat([torch.zeros_like(x[..., ::2]), torch.ones_like(x[..., ::2])], -1), positions, base),
+        "positions are added to embeddings; here they turn": lambda x, positions, base=10000.0: (
+            x
+            + oracle.rope(torch.cat([torch.zeros_like(x[..., ::2]), torch.ones_like(x[..., ::2])], -1), positions, base)
+        ),
     },
 )

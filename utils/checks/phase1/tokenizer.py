@@ -67,7 +67,9 @@ def joined(self, ids, errors="replace"):
 
 def cut_first(pattern):
     """Text is cut by a pattern before it is encoded."""
-    return wrong_encode(lambda self, text: [n for part in re.findall(pattern, text, re.DOTALL) for n in self.right(part)])
+    return wrong_encode(
+        lambda self, text: [n for part in re.findall(pattern, text, re.DOTALL) for n in self.right(part)]
+    )
 
 
 def by_list_order(self, text):
@@ -97,7 +99,7 @@ def _cut(self, text, specials):
 
 
 def renumbered(order):
-    """A wrong twin: order(bytes, merged, specials) -> the tokens by id, where a later one takes an id from an earlier."""
+    """A wrong twin: order(bytes, merged, specials) -> {token: id}; an id may be given twice."""
 
     class Renumbered(oracle.Tokenizer):
         def __init__(self, merges, specials):
@@ -177,7 +179,9 @@ register(
         case("a special that begins another one", **encode("<s>xy<s>x<s>y<s>", specials=NESTED)),
         case("the same, listed the other way round", **encode("<s>xy<s>x<s>y<s>", specials=NESTED[::-1])),
         case("specials that overlap", **encode("xaba ab", specials=["aba", "xa", "ab"])),
-        case("specials that look like patterns", **encode("a.b [s] a+ (x|y) aab", specials=["a.b", "[s]", "(x|y)", "a+"])),
+        case(
+            "specials that look like patterns", **encode("a.b [s] a+ (x|y) aab", specials=["a.b", "[s]", "(x|y)", "a+"])
+        ),
         case("a special beyond ASCII", **encode("café é", specials=NESTED)),
         case("no merges, no specials", **encode("the cät <s>", merges=[], specials=[])),
         case("no specials", **encode("the <pad> cat", specials=[])),
