@@ -1,4 +1,4 @@
-"""The lesson of phase 1: its source keeps the rules of the house, its pictures and figure work, it runs solved and blank."""
+"""The lesson of phase 1: its source keeps the house rules, its pictures and figure work, it runs solved and blank."""
 
 import ast
 import os

@@ -70,8 +70,8 @@ np.set_printoptions(precision=3, suppress=True)
 # "tired" to "wide" and you look at "street".
 #
 # A Transformer is a stack of blocks in which **every token looks at the other tokens directly** and takes over what
-# matters. Nothing is read in turn. It is *not* one attention layer (half of it is something else), not a faster LSTM
-# and not only a language model. The title *Attention Is All You Need* means: no recurrence and no convolution are needed.
+# matters. It is *not* one attention layer (half of it is something else), not a faster LSTM and not only a language
+# model. *Attention Is All You Need* means: no recurrence and no convolution.
 #
 # The same blocks come in three families. They differ in one thing: who may look at whom.
 
@@ -173,17 +173,22 @@ with need("rnn_forward"):
 # A factor below 1 at each step vanishes, one above 1 explodes; LSTMs put gates on the path to keep it near 1. Attention
 # has a path of **length 1**. That is no promise that it looks far (slip D54): it *may*, and has to learn to.
 #
-# The second cost is waiting. Forty thousand states one after another, or one matrix product with the same arithmetic?
+# | n tokens, width d | path between two tokens | steps that wait | work |
+# |---|---|---|---|
+# | recurrent | up to n | n | n · d² |
+# | attention | 1 | 1 | n² · d |
+#
+# The second cost is waiting. Two thousand states in turn, or one matrix product with the same arithmetic?
 
 # %%
-predict("waiting", "512 steps on (64, 256) against one product on (64·512, 256). The steps take…",
+predict("waiting", "2048 products of (1, 256) against one of (2048, 256), same matrix. In turn takes…",
         ["half the time", "as long", "longer"])
 
 # %%
-x, w = torch.randn(64, 512, 256), torch.randn(256, 256) / 16
-h, began = torch.zeros(64, 256), time.perf_counter()
-for t in range(512):
-    h = torch.tanh(x[:, t] + h @ w)
+x, w = torch.randn(2048, 256), torch.randn(256, 256) / 16
+h, began = torch.zeros(1, 256), time.perf_counter()
+for now in x:
+    h = torch.tanh(now + h @ w)
 steps, began = time.perf_counter() - began, time.perf_counter()
 torch.tanh(x + x @ w)
 print(f"step by step takes {steps / (time.perf_counter() - began):.1f} times as long as at once")
@@ -213,6 +218,7 @@ print("characters:", [ord(mark) for mark in "sat 日 🙂"], "of", f"{0x110000:,
 
 # %%
 print(list("é日🙂".encode()))
+merges = []  # until yours are there
 counts = Counter()
 for word, times in {b"hug": 10, b"pug": 5, b"pun": 12, b"bun": 4, b"hugs": 5}.items():
     for left, right in pairwise(word):
@@ -491,6 +497,8 @@ with need("bpe_encode", "Tokenizer"):
 
 # %%
 attempt("a ragged batch", lambda: torch.tensor([[5, 3, 8, 3], [7, 4]]))
+rows = notes.example("002-padding-batch-length").inputs["rows"]
+print("the notes, padded by hand to 'one' length:", [len(row) for row in rows])  # slip A19
 tokens = torch.tensor([[5, 3, 8, 3], [7, 4, 3, 3]])
 print("mask from values:\n", tokens != 3)
 
@@ -702,7 +710,8 @@ def softmax(x, dim):
 check(softmax, points=4)
 
 # %% [markdown]
-# **Look.** Scores of a worked example of the notes. The shares are right. The exponentials on the way there?
+# **Look.** Scores of worked examples of the notes. Where the printed shares are right, are the exponentials on the way
+# there right as well? (Slips A8, A14 and A15; phase 2 comes back to them.)
 
 # %% tags=["demo"]
 with need("softmax"):
