@@ -973,7 +973,7 @@ with need("sinusoidal_positions", "position_distances"):
     curves = {name: position_distances(table)[0] for name, table in curves.items()}
     show(plots.distance_curves(curves),
          "Distance from place 0 by offset. Same for all: 0. One-hot and random rows: level. Sinusoids "
-         "of width 4 rise and fall; of width 512 rise to about 14 and then waver.")
+         "of width 4 rise and fall; of width 512 rise fast to 11, then slowly, with dips, to 17.")
     reveal("ruler", "further apart at first", "It falls for the first time at offset 44.")
 
 # %% tags=["demo"]
