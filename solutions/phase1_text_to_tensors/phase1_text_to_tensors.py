@@ -47,6 +47,7 @@ import math
 import re
 import time
 from collections import Counter
+from itertools import pairwise
 from pydoc_data import topics
 
 import numpy as np
@@ -69,8 +70,8 @@ np.set_printoptions(precision=3, suppress=True)
 # "tired" to "wide" and you look at "street".
 #
 # A Transformer is a stack of blocks in which **every token looks at the other tokens directly** and takes over what
-# matters. Nothing is read in turn. It is *not* one attention layer (half of it is something else), not a faster LSTM
-# and not only a language model. The title *Attention Is All You Need* means: no recurrence and no convolution are needed.
+# matters. It is *not* one attention layer (half of it is something else), not a faster LSTM and not only a language
+# model. *Attention Is All You Need* means: no recurrence and no convolution.
 #
 # The same blocks come in three families. They differ in one thing: who may look at whom.
 
@@ -156,7 +157,7 @@ with need("rnn_forward"):
     rng = np.random.default_rng(0)
     x, w_x = rng.normal(size=(1, 41, 8)), rng.normal(size=(8, 32)) / 3
     turn, nudge = np.linalg.qr(rng.normal(size=(32, 32)))[0], np.zeros_like(x)
-    nudge[0, 0] = 1e-6 * rng.normal(size=8)
+    nudge[0, 0] = 1e-4 * rng.normal(size=8)
     left = {}
     for gain in (0.7, 1.0, 1.6):
         before, after = (rnn_forward(part, w_x, gain * turn, np.zeros(32))
@@ -164,25 +165,31 @@ with need("rnn_forward"):
         change = np.linalg.norm(after - before, axis=-1)[0]
         left[f"recurrent, gain {gain}"] = change / change[0]
     show(plots.influence_by_distance(left),
-         "How much of a nudge is left, by distance, on a logarithmic axis: at gain 0.7 it falls in "
-         "a straight line below a millionth, at 1.0 and 1.6 it wanders; attention is a level line at 1.")
-    reveal("fade", "less than a millionth", "At gain 0.7: a constant factor at each step.")
+         "How much of a nudge is left, by distance, on a logarithmic axis: at gains 0.7 and 1.0 it "
+         "falls in a straight line, below a millionth at 40; at 1.6 it stays near 1 and then sinks; "
+         "attention is a level line at 1.")
+    reveal("fade", "less than a millionth", "At gains 0.7 and 1.0: about the same factor at each step.")
 
 # %% [markdown]
 # A factor below 1 at each step vanishes, one above 1 explodes; LSTMs put gates on the path to keep it near 1. Attention
 # has a path of **length 1**. That is no promise that it looks far (slip D54): it *may*, and has to learn to.
 #
-# The second cost is waiting. Forty thousand states one after another, or one matrix product with the same arithmetic?
+# | n tokens, width d | path between two tokens | steps that wait | work |
+# |---|---|---|---|
+# | recurrent | up to n | n | n · d² |
+# | attention | 1 | 1 | n² · d |
+#
+# The second cost is waiting. Two thousand states in turn, or one matrix product with the same arithmetic?
 
 # %%
-predict("waiting", "512 steps on (64, 256) against one product on (64·512, 256). The steps take…",
+predict("waiting", "2048 products of (1, 256) against one of (2048, 256), same matrix. In turn takes…",
         ["half the time", "as long", "longer"])
 
 # %%
-x, w = torch.randn(64, 512, 256), torch.randn(256, 256) / 16
-h, began = torch.zeros(64, 256), time.perf_counter()
-for t in range(512):
-    h = torch.tanh(x[:, t] + h @ w)
+x, w = torch.randn(2048, 256), torch.randn(256, 256) / 16
+h, began = torch.zeros(1, 256), time.perf_counter()
+for now in x:
+    h = torch.tanh(now + h @ w)
 steps, began = time.perf_counter() - began, time.perf_counter()
 torch.tanh(x + x @ w)
 print(f"step by step takes {steps / (time.perf_counter() - began):.1f} times as long as at once")
@@ -212,9 +219,10 @@ print("characters:", [ord(mark) for mark in "sat 日 🙂"], "of", f"{0x110000:,
 
 # %%
 print(list("é日🙂".encode()))
+merges = []  # until yours are there
 counts = Counter()
 for word, times in {b"hug": 10, b"pug": 5, b"pun": 12, b"bun": 4, b"hugs": 5}.items():
-    for left, right in zip(word, word[1:]):
+    for left, right in pairwise(word):
         counts[bytes([left]), bytes([right])] += times
 print(counts.most_common(3))
 
@@ -335,10 +343,12 @@ def bpe_encode(word, merges):
     Returns a list of bytes that spell the word; b"" gives [].
     """
     ### BEGIN SOLUTION
+    from itertools import pairwise
+
     ranks = {pair: n for n, pair in enumerate(merges)}
     pieces = [bytes([byte]) for byte in word]
     while True:
-        known = [pair for pair in zip(pieces, pieces[1:]) if pair in ranks]
+        known = [pair for pair in pairwise(pieces) if pair in ranks]
         if not known:
             return pieces
         best, place = min(known, key=ranks.get), 0
@@ -488,6 +498,8 @@ with need("bpe_encode", "Tokenizer"):
 
 # %%
 attempt("a ragged batch", lambda: torch.tensor([[5, 3, 8, 3], [7, 4]]))
+rows = notes.example("002-padding-batch-length").inputs["rows"]
+print("the notes, padded by hand to 'one' length:", [len(row) for row in rows])  # slip A19
 tokens = torch.tensor([[5, 3, 8, 3], [7, 4, 3, 3]])
 print("mask from values:\n", tokens != 3)
 
@@ -524,8 +536,8 @@ def pad_batch(sequences, pad_id, max_len=None):
     rows = [torch.as_tensor(row, dtype=torch.int64)[:max_len] for row in sequences]
     lengths = torch.tensor([len(row) for row in rows])
     tokens = torch.full((len(rows), int(lengths.max())), pad_id)  # (B, T)
-    for filled, row in zip(tokens, rows):
-        filled[: len(row)] = row
+    for number, row in enumerate(rows):
+        tokens[number, : len(row)] = row
     return tokens, torch.arange(tokens.shape[1]) < lengths[:, None]
     ### END SOLUTION
 
@@ -699,7 +711,8 @@ def softmax(x, dim):
 check(softmax, points=4)
 
 # %% [markdown]
-# **Look.** Scores of a worked example of the notes. The shares are right. The exponentials on the way there?
+# **Look.** Scores of worked examples of the notes. Where the printed shares are right, are the exponentials on the way
+# there right as well? (Slips A8, A14 and A15; phase 2 comes back to them.)
 
 # %% tags=["demo"]
 with need("softmax"):
@@ -960,7 +973,7 @@ with need("sinusoidal_positions", "position_distances"):
     curves = {name: position_distances(table)[0] for name, table in curves.items()}
     show(plots.distance_curves(curves),
          "Distance from place 0 by offset. Same for all: 0. One-hot and random rows: level. Sinusoids "
-         "of width 4 rise and fall; of width 512 rise to about 14 and then waver.")
+         "of width 4 rise and fall; of width 512 rise fast to 11, then slowly, with dips, to 17.")
     reveal("ruler", "further apart at first", "It falls for the first time at offset 44.")
 
 # %% tags=["demo"]

@@ -194,7 +194,7 @@ def _same(got, expected):
 
 def _first_unlike(path, got, expected):
     """(path, got, expected) of the first entry in which two long lists differ; short ones are shown whole."""
-    if type(got) is not list or len(_short(expected)) < 80 > len(_short(got)):
+    if not type(got) is type(expected) is list or not (_short(expected) + _short(got)).count("…"):
         return path, got, expected
     pairs = zip(got, expected, strict=False)
     index = next((n for n, pair in enumerate(pairs) if not _same(*pair)), None)

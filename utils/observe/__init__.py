@@ -4,6 +4,7 @@ Nothing here knows an answer: no case, no twin, no score. The judging half is `u
 `codec` can write passes between the two, in the learner's notebook as in the grading sandbox.
 """
 
-from utils.observe.run import Request, answer, nothing_seen, observe, parts_of
+from utils.observe.effects import parts_of
+from utils.observe.run import Request, answer, nothing_seen, observe
 
 __all__ = ["Request", "answer", "nothing_seen", "observe", "parts_of"]

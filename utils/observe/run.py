@@ -6,11 +6,11 @@ import os
 import traceback
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import nn
 
 from utils.observe import codec, fixtures, forbid, layout, limits
+from utils.observe.effects import parts_of, same, shares, snapshot
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -108,7 +108,7 @@ class _Run:
     def __init__(self, obj, asked, seen, nets):
         self.obj, self.asked, self.seen, self.nets = obj, asked, seen, nets
         self.dtype = getattr(torch, asked.dtype)
-        self.handed = {}  # {argument: (value, snapshot)} of an object's constructor, which may not be changed later either
+        self.handed = {}  # {argument: (value, snapshot)} of an object's constructor: not to be changed later, either
         self.built = {}  # generators and fixtures of this request: equal ones are one object
         self.lent = {}  # {"w_o.weight": parameter} of the modules handed to a function
 
@@ -156,7 +156,7 @@ class _Run:
     def _object(self):
         """The learner's object, made by its class, or None with `problem` set."""
         args, options = self._materialise(self.asked.init)
-        self.handed = {key: (value, _snapshot(value)) for key, value in {**args, **options}.items()}
+        self.handed = {key: (value, snapshot(value)) for key, value in {**args, **options}.items()}
         try:
             with limits.time_limit(self.asked.seconds), self.nets():
                 return self.obj(*args.values(), **options)
@@ -199,8 +199,8 @@ class _Run:
             # not leaves: a learner who writes into an argument is told so, instead of torch's RuntimeError
             named |= {key: leaf.clone() for key, leaf in leaves.items()}
         self.lent = _parameters_of(named) if module is None else {}
-        before = {key: _snapshot(value) for key, value in named.items()}
-        state = _snapshot(module) if module is not None else None
+        before = {key: snapshot(value) for key, value in named.items()}
+        state = snapshot(module) if module is not None else None
         positional = [part for key in args for part in (named[key] if key.startswith("*") else [named[key]])]
         try:
             with limits.time_limit(self.asked.seconds):
@@ -218,11 +218,11 @@ class _Run:
             notes["raised"] = self.raised(error)
             result = None
         kept = {key: value for key, value in named.items() if key != self.asked.mutates}
-        notes["changed"] = [key.lstrip("*") for key, value in kept.items() if not _same(before[key], value)]
-        notes["changed"] += [key for key, (value, was) in self.handed.items() if not _same(was, value)]
-        if module is not None and not _same(state, module):
+        notes["changed"] = [key.lstrip("*") for key, value in kept.items() if not same(before[key], value)]
+        notes["changed"] += [key for key, (value, was) in self.handed.items() if not same(was, value)]
+        if module is not None and not same(state, module):
             notes["changed"].append("the module's own state or train/eval flag")
-        notes["shares"] = [key for key, value in named.items() if _shares(result, value)]
+        notes["shares"] = [key for key, value in named.items() if shares(result, value)]
         return notes
 
     def _gradients(self, result, leaves, module, cotangents, notes):
@@ -286,13 +286,6 @@ class _Run:
         }
 
 
-def parts_of(result):
-    """The parts of a returned value, in one order whoever made it: those of a dict by their keys."""
-    if isinstance(result, dict):
-        return [result[key] for key in sorted(result, key=str)]
-    return result if isinstance(result, (tuple, list)) else (result,)
-
-
 def _parameters_of(named):
     modules = {key: value for key, value in named.items() if isinstance(value, nn.Module)}
     return {f"{key}.{name}": part for key, value in modules.items() for name, part in value.named_parameters()}
@@ -303,7 +296,7 @@ class _WrongLayout(Exception):
 
 
 def _part(target, call):
-    """What a call asks of an object: its method or, where nothing is handed over, a function that gives the attribute."""
+    """What a call asks of an object: its method; where nothing is handed over, a function that gives the attribute."""
     part = getattr(target, call["method"])
     return part if call["args"] or call["options"] else lambda: part
 
@@ -333,68 +326,3 @@ def _a(value):
 
 def _floating(value):
     return isinstance(value, torch.Tensor) and value.is_floating_point()
-
-
-def _snapshot(value):
-    """A copy to compare with later; modules by their state, generators by seed, everything else by its encoding."""
-    if isinstance(value, nn.Module):
-        return {key: _snapshot(part) for key, part in value.state_dict().items()}, _flags(value), _grads(value)
-    if type(value) is list and any(isinstance(part, nn.Module) for part in value):
-        return [_snapshot(part) for part in value]
-    if isinstance(value, torch.Generator):
-        return value.initial_seed()
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if type(value) is np.ndarray:
-        return value.copy()
-    return value if type(value) in _UNCHANGING else codec.encode(value)
-
-
-_UNCHANGING = {type(None), bool, int, float, str}
-
-
-def _flags(module):
-    return [(part.training, len(part._forward_hooks), len(part._forward_pre_hooks)) for part in module.modules()]
-
-
-def _grads(module):
-    return {name: None if part.grad is None else part.grad.clone() for name, part in module.named_parameters()}
-
-
-def _same(before, now):
-    """Is an object still what its snapshot says?"""
-    if isinstance(now, nn.Module) and type(before) is tuple:
-        state, flags, grads = before
-        new, slopes = now.state_dict(), _grads(now)
-        if grads.keys() != slopes.keys() or not all(_same(grads[key], slopes[key]) for key in grads):
-            return False
-        return flags == _flags(now) and state.keys() == new.keys() and all(_same(state[key], new[key]) for key in new)
-    if type(now) is type(before) is list and any(isinstance(part, nn.Module) for part in now):
-        return len(before) == len(now) and all(map(_same, before, now))
-    if isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor):
-        if before.shape != now.shape or before.dtype != now.dtype:
-            return False
-        return torch.equal(before, now) or torch.equal(before.nan_to_num(), now.detach().nan_to_num())
-    if type(now) is type(before) is np.ndarray:
-        return before.dtype == now.dtype and before.shape == now.shape and before.tobytes() == now.tobytes()
-    return before is now or before == _snapshot(now)
-
-
-def _shares(result, argument):
-    try:
-        return _shares_storage(result, argument)
-    except (RuntimeError, NotImplementedError, TypeError):  # a kind of tensor without storage shares none
-        return False
-
-
-def _shares_storage(result, argument):
-    parts = parts_of(result)
-    if isinstance(argument, nn.Module):
-        return any(_shares_storage(result, part) for part in argument.parameters())
-    if isinstance(argument, torch.Tensor):
-        where = argument.untyped_storage().data_ptr()
-        tensors = [part for part in parts if isinstance(part, torch.Tensor) and part.layout is torch.strided]
-        return any(part.untyped_storage().data_ptr() == where for part in tensors)
-    if isinstance(argument, np.ndarray):
-        return any(isinstance(part, np.ndarray) and np.may_share_memory(part, argument) for part in parts)
-    return False

@@ -58,9 +58,9 @@ def position_map(table, marked=None, axes=None):
         figure, (axes,) = canvas(6.6, 3.9)
     picture = axes.imshow(table, cmap="PuOr_r", vmin=-1.4, vmax=1.4, aspect="auto", interpolation="nearest")
     if marked is not None:
-        axes.add_patch(Rectangle((-0.5, marked - 0.5), table.shape[1], 1, fill=False, edgecolor=RED, linewidth=2))
+        axes.add_patch(Rectangle((-0.5, marked - 0.5), table.shape[1], 1, fill=False, edgecolor=INK, linewidth=2.5))
     axes.set(xlabel="feature", ylabel="place", title="orange +1    purple −1")
-    axes.figure.colorbar(picture, ax=axes, label="value").ax.set_label("<colorbar>")
+    axes.figure.colorbar(picture, ax=axes, label="value", ticks=[-1, 0, 1]).ax.set_label("<colorbar>")
     return figure
 
 

@@ -28,7 +28,7 @@ def steps(x, w_x, w_h, b, step):
 
 
 def reverse(x, w_x, w_h, b, put_back):
-    states = oracle.rnn_forward(np.ascontiguousarray(x[:, ::-1]), w_x, w_h, b)
+    states = oracle.rnn_forward(x[:, ::-1].copy(), w_x, w_h, b)
     return states[:, ::-1].copy() if put_back else states
 
 
@@ -39,7 +39,7 @@ def late(x, w_x, w_h, b):
 
 def summed_forward(x, w_x, w_h, b):
     """One state for the whole batch: what is left when the batch axis is taken for time."""
-    return oracle.rnn_forward(np.ascontiguousarray(x.swapaxes(0, 1)), w_x, w_h, b).swapaxes(0, 1)
+    return oracle.rnn_forward(x.swapaxes(0, 1).copy(), w_x, w_h, b).swapaxes(0, 1)
 
 
 register(

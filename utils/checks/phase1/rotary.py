@@ -4,8 +4,8 @@ import torch
 
 from utils import oracle
 from utils.checks.draw import given
-from utils.checks.exercise import Replays, case, refusal, register
-from utils.checks.phase1 import PHASE
+from utils.checks.exercise import Replays, Spotted, case, refusal, register
+from utils.checks.phase1 import PHASE, rules
 from utils.checks.phase1.positions import FROM_INTEGERS
 
 
@@ -42,12 +42,13 @@ def in_its_own_dtype(x, positions, base=10000.0):
     return oracle.rope(x, positions.to(x.dtype).double(), base)
 
 
-def wrong_rate(rate):
-    """A wrong twin: entry i turns by position · base^(−rate(i, d))."""
+def wrong_rate(rate, dtype=torch.float64):
+    """A wrong twin: entry i turns by position · base^(−rate(i, d)), computed in `dtype`."""
 
     def wrong(x, positions, base=10000.0):
         d = x.shape[-1]
-        angles = positions[..., None].double() * torch.tensor([float(base) ** -rate(i, d) for i in range(d // 2)])
+        rates = torch.tensor([float(base) ** -rate(i, d) for i in range(d // 2)], dtype=dtype)
+        angles = positions[..., None].to(dtype) * rates
         c, s = angles.cos(), angles.sin()
         a, b = x[..., : d // 2], x[..., d // 2 :]
         return torch.cat([a * c - b * s, b * c + a * s], -1).to(x.dtype)
@@ -56,7 +57,7 @@ def wrong_rate(rate):
 
 
 def changed_in_place(x, positions, base=10000.0):
-    x.copy_(oracle.rope(x.detach().clone(), positions, base))
+    x.copy_(oracle.rope(x.clone(), positions, base))
     return x
 
 
@@ -120,9 +121,11 @@ register(
         ),
         "x was changed in place": changed_in_place,
         "halves are pairs, so angles repeat in halves too": half_interleaved,
-        "angles need float32, whatever x is": in_its_own_dtype,
+        "angles need float32, whatever x is": Spotted(rules.narrow_input, in_its_own_dtype),
         "the exponent is 2i/d, i counts pairs": wrong_rate(lambda i, d: i / d),
-        "frequencies fall with i: the exponent is negative": wrong_rate(lambda i, d: -2 * i / d),
+        "frequencies fall with i: the exponent is negative": Replays(
+            wrong_rate(lambda i, d: -2 * i / d), wrong_rate(lambda i, d: -2 * i / d, torch.float32)
+        ),
         "positions are added to embeddings; here they turn": lambda x, positions, base=10000.0: (
             x
             + oracle.rope(torch.cat([torch.zeros_like(x[..., ::2]), torch.ones_like(x[..., ::2])], -1), positions, base)

@@ -99,7 +99,7 @@ def _cut(self, text, specials):
 
 
 def renumbered(order):
-    """A wrong twin: order(bytes, merged, specials) -> the tokens by id, where a later one takes an earlier id."""
+    """A wrong twin: order(bytes, merged, specials) -> {token: id}; an id may be given twice."""
 
     class Renumbered(oracle.Tokenizer):
         def __init__(self, merges, specials):
