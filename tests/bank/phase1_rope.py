@@ -96,7 +96,7 @@ class HalfTheExponent(_Rope):
 @rope("frequencies fall with i: the exponent is negative")
 class Growing(_Rope):
     def rates(self, d, base):
-        return base ** (torch.arange(0, d, 2, dtype=torch.float32) / d)
+        return base ** (torch.arange(0, d, 2, dtype=torch.float64) / d)
 
 
 @rope()
