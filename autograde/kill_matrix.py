@@ -69,15 +69,15 @@ def blank_stub(name):
     return raises
 
 
-def judge_bank(row, bank):
-    """Fill in what the check says to the entries of the bank and to its own list of mistakes."""
-    for entry in bank.RIGHT.get(row.name, ()):
+def judge_bank(row, bank, step=1):
+    """Fill in what the check says to the entries of the bank, or to each step-th, and to its own list of mistakes."""
+    for entry in bank.RIGHT.get(row.name, ())[::step]:
         report = evaluate(row.name, entry.obj, own_twin_allowed=False)
         row.right += report.passed
         if not report.passed:
             row.survivors.append(f"right, but refused: {entry.label} ({entry.why})\n{report.message}")
     own = [(f"mistake: {says}", wrong, says) for says, wrong in EXERCISES[row.name].mistakes.items()]
-    for label, obj, says in [*((e.label, e.obj, e.says) for e in bank.WRONG.get(row.name, ())), *own]:
+    for label, obj, says in [*((e.label, e.obj, e.says) for e in bank.WRONG.get(row.name, ())[::step]), *own]:
         report = evaluate(row.name, obj, own_twin_allowed=label.startswith("mistake: "))
         row.wrong += not report.passed
         row.to_name += says is not None

@@ -246,6 +246,7 @@ def test_demos_wait_and_skipped_cells_are_named(blank):
 # ---- Validate ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_validate_praises_the_solved_copy(solved):
     """Does nbgrader's own button find nothing to complain about?"""
     dialog = solved.validate()

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from utils.config import ModelConfig
+from utils.observe.layers import PROJECTIONS
 
 
 def _drawn(generator, *shape, std=0.5):
@@ -34,20 +35,20 @@ class Block(nn.Module):
 
     def __init__(self, width, norm_first, generator):
         super().__init__()
-        self.norm_first = norm_first
+        self.first = norm_first
         self.gamma, self.beta = nn.Parameter(_drawn(generator, width)), nn.Parameter(_drawn(generator, width))
         self.w_1 = nn.Parameter(_drawn(generator, width, 2 * width))
         self.w_2 = nn.Parameter(_drawn(generator, 2 * width, width))
         self.b_1 = nn.Parameter(_drawn(generator, 2 * width))
 
     def norm(self, x):
-        centred = x - x.mean(-1, keepdim=True)
-        return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * self.gamma + self.beta
+        spread, middle = torch.var_mean(x, -1, correction=0, keepdim=True)
+        return (x - middle) * (spread + 1e-5).rsqrt() * self.gamma + self.beta
 
     def forward(self, x):
-        inside = self.norm(x) if self.norm_first else x
+        inside = self.norm(x) if self.first else x
         out = x + torch.tanh(inside @ self.w_1 + self.b_1) @ self.w_2
-        return out if self.norm_first else self.norm(out)
+        return out if self.first else self.norm(out)
 
 
 def stack(n_layers=3, width=12, norm_first=True, marked=False, training=False, seed=0):
@@ -71,7 +72,7 @@ class _Norm(nn.Module):
 class _Attention(nn.Module):
     def __init__(self, width):
         super().__init__()
-        for name in ("w_q", "w_k", "w_v", "w_o"):
+        for name in PROJECTIONS:
             setattr(self, name, nn.Linear(width, width))
 
 

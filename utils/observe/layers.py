@@ -6,6 +6,8 @@ Their numbers come from a seed alone; torch's own random state stays as it is.
 import torch
 from torch import nn
 
+PROJECTIONS = ("w_q", "w_k", "w_v", "w_o")  # of an attention layer
+
 
 def linear(d_in, d_out, bias=True, seed=0):
     """An nn.Linear with random weights and bias."""
@@ -24,7 +26,7 @@ def heads(d_model, n_heads, bias=True, training=False, seed=0):
         def __init__(self):
             super().__init__()
             self.n_heads = n_heads
-            for name in ("w_q", "w_k", "w_v", "w_o"):
+            for name in PROJECTIONS:
                 setattr(self, name, nn.Linear(d_model, d_model, bias=bias, device="meta"))
 
         def forward(self, x):
