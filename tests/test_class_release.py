@@ -25,6 +25,7 @@ from utils.checks.verdict import Exam
 
 PHASE = "phase2_attention"
 NAMES = [name for name, exercise in EXERCISES.items() if exercise.phase == PHASE]
+EARLIER = ["phase1_text_to_tensors"]
 EXAMS = f"utils/checks/exams/{PHASE}"
 
 
@@ -82,20 +83,22 @@ def seen(folder, tmp_path_factory):
 def test_it_is_the_release_that_was_asked(seen, folder):
     """Did the answers come from the unpacked package, without a twin, a live check or anything of the instructor's?"""
     assert Path(seen["utils"]) == folder / "utils" / "__init__.py"
-    telling = [name for name in seen["modules"] if re.search(r"^(autograde|solutions)|oracle\.|checks\.phase", name)]
+    pattern = r"^(autograde|solutions)|(oracle|checks)\.phase[2-7]"
+    telling = [name for name in seen["modules"] if re.search(pattern, name)]
     assert sorted(telling) == ["utils.checks.phase2", "utils.checks.phase2.rules"]
 
 
 def test_exercises_keep_names_sections_and_order(seen):
     """Do messages, `need` and the map find every exercise where it was?"""
-    assert list(seen["exercises"]) == NAMES
-    assert seen["exercises"] == {name: [EXERCISES[name].section, PHASE] for name in NAMES}
+    here = {name: where for name, where in seen["exercises"].items() if where[1] == PHASE}
+    assert list(here) == NAMES and here == {name: [EXERCISES[name].section, PHASE] for name in NAMES}
+    assert {phase for _, phase in seen["exercises"].values()} == {PHASE, *EARLIER}
 
 
 def test_a_blank_stub_is_not_implemented_yet(seen):
     """Does each of the released notebook's blank cells get the friendly line?"""
-    assert list(seen["blank"]) == NAMES
-    assert all(text.startswith(f"✗ {name} · not implemented yet") for name, text in seen["blank"].items())
+    assert [name for name in seen["blank"] if name in NAMES] == NAMES
+    assert all(seen["blank"][name].startswith(f"✗ {name} · not implemented yet") for name in NAMES)
 
 
 def test_the_solution_passes(seen):
@@ -127,7 +130,7 @@ def test_what_needed_the_twins_does_without(seen):
 
 def test_it_holds_what_a_learner_needs(files):
     """Are notebooks, commands, pins and words of welcome there, and is it small?"""
-    lessons = {"notebooks/start_here.ipynb", f"notebooks/{PHASE}/{PHASE}.ipynb"}
+    lessons = {"notebooks/start_here.ipynb", *(f"notebooks/{phase}/{phase}.ipynb" for phase in (PHASE, *EARLIER))}
     assert {path for path in files if path.startswith("notebooks/")} == lessons
     assert all(files[path] == (ROOT / path).read_bytes() for path in lessons)
     assert files.keys() >= {"README.md", "LICENSE", "requirements.lock", "environment.yml", "utils/cli.py"}
@@ -191,7 +194,9 @@ def test_nothing_of_the_answers_can_be_found_in_it(folder):
     )
     assert [line for line in secret if line in text or line.encode().decode("latin-1") in text] == []
     lines = {line.strip() for line in text.splitlines()}
-    assert not lines & {line.strip() for line in (ROOT / "utils/oracle/phase2.py").read_text("utf-8").splitlines()} - {
+    earlier = {line.strip() for line in (ROOT / "utils/oracle/phase1.py").read_text("utf-8").splitlines()}
+    twins = {line.strip() for line in (ROOT / "utils/oracle/phase2.py").read_text("utf-8").splitlines()}
+    assert not lines & twins - earlier - {
         "",
         "__all__ = [",
         '"""',
