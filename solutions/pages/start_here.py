@@ -35,8 +35,10 @@ from utils.workspace import phase_map
 Markdown(phase_map())
 
 # %% [markdown]
-# A phase that is a link is ready. The others are not written yet. Phases build on one another, but phase 2 can be done
-# on its own. **Begin with [attention](phase2_attention/phase2_attention.ipynb).**
+# A phase that is a link is ready. The others are not written yet. Phases build on one another, but each can be done
+# on its own: the course stands in for what you skipped.
+# **Begin with [phase 1](phase1_text_to_tensors/phase1_text_to_tensors.ipynb)**, or go straight to
+# [attention](phase2_attention/phase2_attention.ipynb).
 
 # %% [markdown]
 # ## 3 · How a lesson goes
