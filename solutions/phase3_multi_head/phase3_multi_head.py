@@ -1008,8 +1008,8 @@ with need("MultiHeadAttention", "split_heads", "head_patterns"):
 
     curves = {"one layer": trained(1)[1], "two layers": trained(2)[1]}
     show(plots.copy_curves(curves, math.log(16)),
-         "Left: loss on what can be foretold; two layers learn to copy, one does not. Right: in the "
-         "two-layer model first a previous-token head appears, then an induction head.")
+         "Left: loss on what can be foretold; two layers learn to copy, one stalls halfway. Right: in the "
+         "two-layer model a head that looks back and induction heads appear together.")
     reveal("one-layer", "its own token and place", "One layer cannot search for what came before.")
 
 # %% [markdown]
