@@ -106,7 +106,7 @@ def test_a_learner_arrives_and_walks_to_phase_2(learner):
     shown = notebook.cell(notebook.where("report()")).inner_text()
     assert "torch" in shown and ("✓ everything is as the course expects" in shown) == (not report().problems)
     assert notebook.page.locator(".jp-Dialog, .Toastify__toast").count() == 0, "something asks before the lesson begins"
-    notebook.page.locator(".jp-OutputArea a", has_text="Attention").click()
+    notebook.page.locator(".jp-OutputArea a", has_text=re.compile("^Attention$")).click()
     notebook.arrive(LESSON)
     assert notebook.cell(0).locator("h1").inner_text().startswith("Phase 2 · Attention")
     notebook.screenshot("phase2_opened")

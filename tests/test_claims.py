@@ -193,7 +193,6 @@ def test_another_value_is_no_observation(value):
     [
         {"every parameter": 1},
         {"every parameter": torch.ones(2)},
-        {"every parameter": True, "w_q.weight": None},
         {"w_q.weight": np.zeros(2)},
         {7: None},
         [],

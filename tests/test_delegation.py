@@ -66,11 +66,12 @@ def source_of(entry):
 
 
 def test_right_solutions_are_left_in_peace():
-    """Do hardly any of the bank's right solutions, unusual as they are, ask for a look?"""
+    """Do hardly any of the bank's right solutions, unusual as they are, ask for a look? (Its `oracle` is `mine`.)"""
     entries = [(name, entry) for name, entries in RIGHT.items() for entry in entries]
     noticed = {entry.label: said(source_of(entry), name) for name, entry in entries}
+    noticed = {label: [why for why in whys if "utils.oracle" not in why] for label, whys in noticed.items()}
     noticed = {label: whys for label, whys in noticed.items() if whys}
-    assert len(entries) > 140 and len(noticed) <= 2, noticed
+    assert len(entries) > 340 and len(noticed) <= len(entries) // 50, noticed
 
 
 def test_cheats_of_the_bank_are_seen():
