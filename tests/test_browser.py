@@ -116,6 +116,7 @@ def test_a_learner_arrives_and_walks_to_phase_2(learner):
 # ---- the solved lesson ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_solved_lesson_runs_in_the_browser(solved):
     """Does every check pass, with no error, nothing on stderr and nothing left waiting?"""
     cells = [cell for cell in solved.cells() if cell["type"] == "code"]
@@ -127,6 +128,7 @@ def test_the_solved_lesson_runs_in_the_browser(solved):
     assert all(cell["count"] for cell in cells if cell["source"])
 
 
+@pytest.mark.slow
 def test_every_picture_is_there_and_described(solved):
     """Has each figure arrived in the page, with a sentence for those who cannot see it?"""
     pictures = solved.page.locator(".jp-Notebook:visible .jp-OutputArea img")
@@ -138,6 +140,7 @@ def test_every_picture_is_there_and_described(solved):
         picture.screenshot(path=solved.screen(f"figure{number:02}"))
 
 
+@pytest.mark.slow
 def test_the_readme_shows_this_screen(solved):
     """Do a check's report and the figure fit on one screen of 1280 by 800?"""
     figure, checked = solved.where("widgets.mask_painter("), solved.where("check(combine_masks")
@@ -171,6 +174,7 @@ def expected(query, mask, temperature, hidden=()):
     return widgets.TOKENS[best], powers[best] / sum(powers.values())
 
 
+@pytest.mark.slow
 def test_the_figure_is_moved_by_keyboard(solved):
     """Does each control, reached with Tab alone, change the value to the right number, in words and in the alt text?"""
     place = solved.where("widgets.mask_painter(")

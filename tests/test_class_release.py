@@ -108,6 +108,7 @@ def test_the_solution_passes(seen):
     )
 
 
+@pytest.mark.slow
 def test_wrong_and_unusual_answers_are_judged_as_by_us(seen):
     """Do score, likely mistake and message agree with the live check, for a sample of the bank?"""
     for name in NAMES:

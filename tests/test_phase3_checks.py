@@ -37,6 +37,7 @@ def test_what_a_sandbox_says_of_a_right_answer_is_believed(name):
         assert findings(EXERCISES[name], case, request, seen, exam.truth(case)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stored_exam_judges_alike(name):
     """Can a class be handed the checks without the twins: same verdict on the twin and on each known mistake?"""
