@@ -4,8 +4,11 @@ stock   nbgrader's own `nbgrader autograde`, as it is after installing: a kernel
 ours    `autograde grade`, full sandbox, one worker; `ours_2_workers` with two
 floor   the same cells, checks included, each submission in a fork of one warm process: no walls, no gradebook
 
-Submissions are synthetic and honest (benchmarks/synthetic.py); all ways but ours get only the first of them (FEW). CPU
-seconds are those of all processes, read from the kernel while they still live: the grader, its workers, the warm
+Submissions are synthetic and honest (benchmarks/synthetic.py); all ways but ours get only the first of them (FEW). The
+other phases get a small class each, and ours one of --blank submissions in which nothing was done: what the grader
+itself does for each is the same, so it shows whether a long run grows dearer (`more` in the json).
+
+CPU seconds are those of all processes, read from the kernel while they still live: the grader, its workers, the warm
 process of each sandbox with all children it has waited for; what a child used that had to be killed is not known, and
 honest ones end by themselves. Starting (imports, drawing the papers, the first WARM submissions, one of each kind) is
 told apart as `start_s`; for stock, the numbers are the difference between two runs. `stretches` are the CPU seconds
@@ -24,6 +27,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,9 +38,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from autograde.course import ROOT
 from benchmarks.synthetic import KINDS, PHASE, copy_of, hand_in, handed_in, is_check, scores
+from utils.workspace import PHASES
 
 WARM = len(KINDS)
 FEW = {"stock": 8, "floor": 40, "ours_2_workers": 100}  # else it takes an hour; a submission costs the same each time
+FEW_OF_OTHERS = {"stock": 4, "floor": 12}
+OTHERS = 20  # submissions of each phase but PHASE
 STRETCH = 20  # submissions; all kinds are in it equally often
 console = Console(stderr=True)
 
@@ -76,15 +83,15 @@ def follow(results, count):
     }
 
 
-def ours(root, students, workers):
+def ours(root, phase, students, workers=1):
     """`autograde grade`, without its command line."""
     from autograde.grade import Run
 
     with Run(root, workers=workers) as run:
-        return follow(run.grade([(student, PHASE) for student in students]), len(students))
+        return follow(run.grade([(student, phase) for student in students]), len(students))
 
 
-def floor(root, students):
+def floor(root, phase, students):
     """Run all cells in a fork of this process, which has run one submission of each kind itself."""
     from autograde import inside
 
@@ -93,7 +100,7 @@ def floor(root, students):
 
     def results():
         for student in students:
-            notebook = nbformat.read(handed_in(root, student), as_version=4)
+            notebook = nbformat.read(handed_in(root, student, phase), as_version=4)
             found[student] = (_bare if len(found) < WARM else _forked)(shell, notebook)
             yield student
 
@@ -131,12 +138,12 @@ def _forked(shell, notebook):
     return json.loads(text)
 
 
-def stock(root, students):
+def stock(root, phase, students):
     """`nbgrader autograde`, for the first student, then for all of them: the difference is what the others cost."""
 
     def graded(*options):
         before = used()
-        command = [sys.executable, "-m", "nbgrader", "autograde", PHASE, "--force", *options]
+        command = [sys.executable, "-m", "nbgrader", "autograde", phase, "--force", *options]
         subprocess.run(command, cwd=root, check=True, capture_output=True)
         return [after - start for after, start in zip(used(), before, strict=True)]
 
@@ -150,8 +157,8 @@ def stock(root, students):
 
 WAYS = {
     "stock": stock,
-    "ours": lambda root, students: ours(root, students, 1),
-    "ours_2_workers": lambda root, students: ours(root, students, 2),
+    "ours": ours,
+    "ours_2_workers": partial(ours, workers=2),
     "floor": floor,
 }
 
@@ -159,11 +166,10 @@ WAYS = {
 # ---- the one who measures ------------------------------------------------------------------------
 
 
-def measured(way, root, students, bar=lambda done: None):
+def measured(way, root, phase, students, bar=lambda done: None):
     """Run one way in a fresh process. Returns its numbers, with `peak_mib` and `scores`."""
-    command = [sys.executable, "-m", "benchmarks.grading", "--way", way, "--root", str(root)]
     process = subprocess.Popen(
-        [*command, "--students", ",".join(students)],
+        [sys.executable, "-m", "benchmarks.grading", "--way", way, str(root), phase, ",".join(students)],
         cwd=root,
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -178,7 +184,7 @@ def measured(way, root, students, bar=lambda done: None):
     if process.returncode:
         raise RuntimeError(f"{way} ended with status {process.returncode}")
     numbers = {key: round(value, 4) if isinstance(value, float) else value for key, value in numbers.items()}
-    return {"scores": scores(root)} | numbers | {"submissions": len(students), "peak_mib": round(peak.mib)}
+    return {"scores": scores(root, phase)} | numbers | {"submissions": len(students), "peak_mib": round(peak.mib)}
 
 
 class _Peak:
@@ -224,20 +230,20 @@ def _memory(process):
         return 0
 
 
-def benchmark(count, ways=tuple(WAYS)):
-    """All ways on one class. Returns the table of results."""
+def benchmark(count, phase=PHASE, few=FEW, ways=tuple(WAYS), kinds=KINDS):
+    """All ways on one class. Returns their numbers."""
     found = {}
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder, _progress() as progress:
         template = Path(folder).resolve() / "template"
-        students = hand_in(template, WARM + count)
+        students = hand_in(template, WARM + count, phase, kinds)
         for way in ways:
-            chosen = students[: WARM + FEW.get(way, count)]
+            chosen = students[: WARM + min(few.get(way, count), count)]
             if way == "stock":
                 chosen = chosen[WARM:]
-            bar = progress.add_task(way, total=len(chosen))
+            bar = progress.add_task(f"{phase} {way}", total=len(chosen))
             root = copy_of(template, way, stock=way == "stock")
             _keep_only(root, chosen)
-            found[way] = measured(way, root, chosen, lambda done, bar=bar: progress.update(bar, completed=done))
+            found[way] = measured(way, root, phase, chosen, lambda done, bar=bar: progress.update(bar, completed=done))
     return found
 
 
@@ -253,31 +259,32 @@ def _progress():
 
 
 def report(found):
-    """What is written down: the ways' numbers, whether their scores agree, ratios, and where this was."""
+    """What is written down of one class: the ways' numbers, whether their scores agree, ratios."""
     given = {way: numbers["scores"] for way, numbers in found.items()}
     pairs = [(given["ours"], scores) for way, scores in given.items() if way != "ours" and "ours" in given]
     found = {way: {key: value for key, value in numbers.items() if key != "scores"} for way, numbers in found.items()}
     compared = [[_points(scores[who]) == _points(ours[who]) for who in scores if who in ours] for ours, scores in pairs]
-    same = bool(compared) and all(compared) and all(map(all, compared))
-    cpu = {way: numbers["cpu_s_per_submission"] for way, numbers in found.items()}
-    ratios = {}
-    if {"stock", "ours"} <= cpu.keys():
-        ratios["stock / ours, CPU"] = cpu["stock"] / cpu["ours"]
-    if {"ours", "floor"} <= cpu.keys():
-        ratios["ours / floor, CPU"] = cpu["ours"] / cpu["floor"]
-    if {"ours", "ours_2_workers"} <= cpu.keys():
-        one, two = (found[way]["wall_s_per_submission"] for way in ("ours", "ours_2_workers"))
-        ratios["1 worker / 2 workers, wall"] = one / two
-    if "stretches" in found.get("ours", {}):
-        first, last = found["ours"]["stretches"]
-        ratios["last / first stretch, CPU"] = last / first
+    same = all(compared) and all(map(all, compared))
     return {
         **found,
-        "identical_scores": same,
-        "scores_compared": sum(map(len, compared)),
-        "ratios": {what: round(value, 2) for what, value in ratios.items()},
+        **({"identical_scores": same, "scores_compared": sum(map(len, compared))} if pairs else {}),
+        "ratios": {what: round(value, 2) for what, value in _ratios(found)},
         **where(),
     }
+
+
+def _ratios(found):
+    cpu = {way: numbers["cpu_s_per_submission"] for way, numbers in found.items()}
+    if {"stock", "ours"} <= cpu.keys():
+        yield "stock / ours, CPU", cpu["stock"] / cpu["ours"]
+    if {"ours", "floor"} <= cpu.keys():
+        yield "ours / floor, CPU", cpu["ours"] / cpu["floor"]
+    if {"ours", "ours_2_workers"} <= cpu.keys():
+        one, two = (found[way]["wall_s_per_submission"] for way in ("ours", "ours_2_workers"))
+        yield "1 worker / 2 workers, wall", one / two
+    if "stretches" in found.get("ours", {}):
+        first, last = found["ours"]["stretches"]
+        yield "last / first stretch, CPU", last / first
 
 
 def _points(exercises):
@@ -305,21 +312,41 @@ def table(found):
     return "\n".join(lines)
 
 
+def parts(options):
+    """(name, how to measure it) of the json's parts: the class, a small one of each other phase, many blank ones."""
+    if options.submissions:
+        yield "", partial(benchmark, options.submissions)
+    for phase in PHASES if options.others else ():
+        if phase != PHASE and (ROOT / "solutions" / phase).is_dir():
+            yield phase, partial(benchmark, options.others, phase, FEW_OF_OTHERS, ("stock", "ours", "floor"))
+    if options.blank:
+        yield "blank", partial(benchmark, options.blank, ways=("ours",), kinds=("blank",))
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--submissions", type=int, default=200, metavar="N")
-    parser.add_argument("--out", type=Path, help="also write the numbers there, as json")
-    for name in ("--way", "--root", "--students"):
-        parser.add_argument(name, help=argparse.SUPPRESS)
+    parser.add_argument("--submissions", type=int, default=200, metavar="N", help="of the class; 0 leaves it out")
+    parser.add_argument("--others", type=int, default=OTHERS, metavar="N", help="of each other phase")
+    parser.add_argument("--blank", type=int, default=1000, metavar="N", help="with nothing done")
+    parser.add_argument(
+        "--out", type=Path, help="also write there, as json; parts that are not measured stay as they are"
+    )
+    parser.add_argument("--way", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.way:
-        print(json.dumps(WAYS[options.way](Path(options.root), options.students.split(","))))
+        way, root, phase, students = options.way
+        print(json.dumps(WAYS[way](Path(root), phase, students.split(","))))
         return
-    found = report(benchmark(options.submissions))
-    print(table(found))
-    print(f"identical scores: {found['identical_scores']}; " + str(found["ratios"]))
-    if options.out:
-        options.out.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    kept = json.loads(options.out.read_text("utf-8")) if options.out and options.out.exists() else {}
+    for name, measure in parts(options):
+        found = report(measure())
+        print(f"{name or PHASE}\n{table(found)}\nidentical scores: {found.get('identical_scores')}; {found['ratios']}")
+        if name:
+            kept.setdefault("more", {})[name] = found
+        else:
+            kept |= found
+        if options.out:
+            options.out.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def is_check(cell):
     return cell.cell_type == "code" and is_grade(cell) and not is_solution(cell)
 
 
-def hand_in(root, count, phase=PHASE):
+def hand_in(root, count, phase=PHASE, kinds=KINDS):
     """Lay out a course with `count` submissions, recorded in a gradebook. Returns the students' names, in order."""
     from autograde.grade import register_all
 
@@ -70,7 +70,7 @@ def hand_in(root, count, phase=PHASE):
     for number, student in enumerate(students):
         path = handed_in(root, student, phase)
         path.parent.mkdir(parents=True)
-        nbformat.write(notebook_of(KINDS[number % len(KINDS)], number, phase), path)
+        nbformat.write(notebook_of(kinds[number % len(kinds)], number, phase), path)
     return students
 
 

@@ -47,15 +47,15 @@ def test_two_submissions_are_measured(tmp_path, monkeypatch):
 
     measured, seen = grading.measured, {}
 
-    def without_stock(way, root, students, bar):
+    def without_stock(way, root, phase, students, bar):
         if way == "stock":
             return numbers(1.0, 1.0, 0.0) | {"scores": seen}
-        found = measured(way, root, students, bar)
+        found = measured(way, root, phase, students, bar)
         seen.update(found["scores"])
         return found
 
     monkeypatch.setattr(grading, "measured", without_stock)
-    grading.main(["--submissions", "2", "--out", str(tmp_path / "grading.json")])
+    grading.main(["--submissions", "2", "--others", "0", "--blank", "1", "--out", str(tmp_path / "grading.json")])
     told = json.loads((tmp_path / "grading.json").read_text())
     for way in ("ours", "ours_2_workers", "floor"):
         assert told[way]["cpu_s_per_submission"] > 0 and told[way]["peak_mib"] > 100
