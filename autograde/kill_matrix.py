@@ -69,15 +69,19 @@ def blank_stub(name):
     return raises
 
 
-def judge_bank(row, bank, step=1):
-    """Fill in what the check says to the entries of the bank, or to each step-th, and to its own list of mistakes."""
-    for entry in bank.RIGHT.get(row.name, ())[::step]:
+def judge_bank(row, bank, most=None):
+    """Fill in what the check says to its own list of mistakes and to the bank (or to some of it, spread evenly)."""
+
+    def some(entries):
+        return entries[:: -(-len(entries) // most) or 1] if most else entries
+
+    for entry in some(bank.RIGHT.get(row.name, ())):
         report = evaluate(row.name, entry.obj, own_twin_allowed=False)
         row.right += report.passed
         if not report.passed:
             row.survivors.append(f"right, but refused: {entry.label} ({entry.why})\n{report.message}")
     own = [(f"mistake: {says}", wrong, says) for says, wrong in EXERCISES[row.name].mistakes.items()]
-    for label, obj, says in [*((e.label, e.obj, e.says) for e in bank.WRONG.get(row.name, ())[::step]), *own]:
+    for label, obj, says in [*((e.label, e.obj, e.says) for e in some(bank.WRONG.get(row.name, ()))), *own]:
         report = evaluate(row.name, obj, own_twin_allowed=label.startswith("mistake: "))
         row.wrong += not report.passed
         row.to_name += says is not None

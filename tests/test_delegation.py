@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from bs4 import BeautifulSoup
 
-from autograde.course import ROOT
+from autograde.course import ROOT, phases
 from autograde.delegation import delegation_report, given_by, look
 from tests.bank import RIGHT, WRONG
 from tests.sample_course import PHASE, cell, make_course, read
@@ -29,11 +29,14 @@ def said(source, name=""):
     return [finding.why for finding in look("ada", {"cells": [code(COMMON), code(source, name)]}, GIVEN)]
 
 
-def test_blank_and_solved_notebooks_are_left_in_peace():
+@pytest.mark.parametrize("phase", phases(ROOT))
+def test_blank_and_solved_notebooks_are_left_in_peace(phase):
     """Is nothing found in the release, nor in the authors' own solution?"""
-    solution = ROOT / "solutions" / "phase2_attention" / "phase2_attention.ipynb"
-    assert look("blank", LESSON, GIVEN) == []
-    assert look("solved", json.loads(solution.read_text(encoding="utf-8")), GIVEN) == []
+    blank, solved = (
+        json.loads((ROOT / folder / phase / f"{phase}.ipynb").read_text(encoding="utf-8"))
+        for folder in ("notebooks", "solutions")
+    )
+    assert look("blank", blank, given_by(blank)) == look("solved", solved, given_by(blank)) == []
 
 
 @cache
