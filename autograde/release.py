@@ -187,7 +187,7 @@ def telling_lines(root, phase):
                 open_lines.update(lines)
             else:
                 secret |= dict.fromkeys(lines, file.relative_to(root).as_posix())
-    idle = re.compile(r"import|from[\w.]+import|(def|class)\w.*:$|@")  # what any two files may have in common
+    idle = re.compile(r"import|from[\w.]+import|(def|class|for)\w.*:$|@")  # what any two files may have in common
     return {
         line: source
         for line, source in secret.items()

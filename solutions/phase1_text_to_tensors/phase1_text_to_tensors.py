@@ -262,12 +262,15 @@ def bpe_train(word_counts, n_merges):
     if n_merges < 0:
         raise ValueError("n_merges must not be negative")
     words = {word: [bytes([byte]) for byte in word] for word in word_counts}
-    totals, holders = Counter(), defaultdict(set)  # holders: pair -> words it may stand in
+    totals, holders = Counter(), defaultdict(set)  # holders: pair -> words it stands in
+    likely, floor = set(), math.inf  # all pairs with a total of at least floor: few, so looking is quick
 
     def tally(word, sign):
         for pair in pairwise(words[word]):
             totals[pair] += sign * word_counts[word]
-            holders[pair].add(word)
+            (holders[pair].add if sign > 0 else holders[pair].discard)(word)
+            if totals[pair] >= floor:
+                likely.add(pair)
 
     def joined(pieces, pair):
         place = 0
@@ -280,13 +283,18 @@ def bpe_train(word_counts, n_merges):
     for word in words:
         tally(word, 1)
     merges = []
-    while len(merges) < n_merges and (top := max(totals.values(), default=0)) > 0:
-        best = max(pair for pair, total in totals.items() if total == top)
+    while len(merges) < n_merges:
+        best = max(likely, key=lambda pair: (totals[pair], pair), default=None)
+        if best is None or totals[best] < floor:
+            floor = max(totals.values(), default=0) / 2
+            if floor == 0:
+                break
+            likely = {pair for pair, total in totals.items() if total >= floor}
+            continue
         for word in holders.pop(best):  # nobody else's counts can change
             tally(word, -1)
             joined(words[word], best)
             tally(word, 1)
-        del totals[best]
         merges.append(best)
     return merges
     ### END SOLUTION
