@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from utils.observe import codec, fixtures, forbid, layout, limits
+from utils.observe import codec, fixtures, forbid, layout, limits, scripts
 from utils.observe.effects import parts_of, same, shares, snapshot
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -29,6 +29,7 @@ class Request:
     bans        groups of `forbid.BANS`; own_twin: whether the course's own answer is banned, too
     watch       whether the shapes of all floating tensors made are reported
     mutates     the argument whose state after the call is reported as the value; "self": the module, "": none
+    script      a name in `scripts.SCRIPTS`, or "": what plays with the object and is called in its place
     """
 
     kind: str
@@ -44,6 +45,7 @@ class Request:
     own_twin: bool = False
     watch: bool = False
     mutates: str = ""
+    script: str = ""
     seconds: float = 10.0  # for one call
     seed: int = 0
 
@@ -121,6 +123,8 @@ class _Run:
         elif not callable(target):
             self._problem("type", f"a {self.asked.kind} is expected here, this is {_a(target)}")
             return
+        elif self.asked.script:
+            target = scripts.SCRIPTS[self.asked.script](target)
         elif self.asked.kind == "object":
             target = self._object()
             if target is None:
