@@ -6,7 +6,7 @@ import torch
 
 from utils import oracle
 from utils.checks.draw import given, normal
-from utils.checks.exercise import Replays, Spotted, case, refusal, register
+from utils.checks.exercise import Spotted, case, refusal, register
 from utils.checks.phase5 import PHASE
 from utils.checks.phase5 import rules_training as rules
 
