@@ -72,7 +72,7 @@ predict("passes", "A target of 1,000 tokens. Training and generating it take how
 
 # %%
 ex = notes.example("002-inference-steps")
-for read, guess in zip(ex.correct["inputs"], ex.correct["targets"]):
+for read, guess in zip(ex.correct["inputs"], ex.correct["targets"], strict=True):
     print(f"{' '.join(read):40} → {guess}")
 reveal("passes", "1 and 1,000", "The rows above are four passes in use; in training the last row's pass holds them all.")
 
@@ -271,7 +271,7 @@ predict("two-batches", "Batch A: loss 1 over 90 tokens. Batch B: loss 3 over 10 
 # <details><summary>Hint 1 · where</summary>loss × count is the sum of a batch's prices.</details>
 # <details><summary>Hint 2 · what</summary>Add up all prices, divide by all tokens, then exp: once, at the
 # end.</details>
-# <details><summary>Hint 3 · how</summary><code>sum(l * c for l, c in zip(losses, counts)) /
+# <details><summary>Hint 3 · how</summary><code>sum(l * c for l, c in zip(losses, counts, strict=True)) /
 # sum(counts)</code></details>
 
 # %% exercise="perplexity"
@@ -284,7 +284,7 @@ def perplexity(losses, counts):
     ### BEGIN SOLUTION
     if len(losses) != len(counts) or sum(counts) == 0:
         raise ValueError("counts: one for each loss, and not all 0")
-    total = sum(loss * count for loss, count in zip(losses, counts))
+    total = sum(loss * count for loss, count in zip(losses, counts, strict=True))
     return math.exp(total / sum(counts))
     ### END SOLUTION
 
@@ -584,7 +584,7 @@ def train_step(model, optimizer, micro_batches, max_norm):
         return 0.0
     optimizer.zero_grad()
     total = 0.0
-    for (inputs, targets), count in zip(micro_batches, counts):
+    for (inputs, targets), count in zip(micro_batches, counts, strict=True):
         loss = cross_entropy(model(inputs), targets, -100) * count / sum(counts)
         loss.backward()
         total += loss.item()
@@ -872,7 +872,7 @@ with need("filter_logits"):
     shares = torch.tensor([*FIRST.values()]).double()
     kept = {name: filter_logits(shares.log(), **{key: value}).softmax(-1)
             for name, key, value in (("002-topk3", "top_k", 3), ("002-topp09", "top_p", 0.9))}
-    words = [word for word, share in zip(FIRST, kept["002-topp09"]) if share > 0]
+    words = [word for word, share in zip(FIRST, kept["002-topp09"], strict=True) if share > 0]
     print(notes.example("002-topk3").compare([p for p in kept["002-topk3"].tolist() if p], "renormalised"))
     print(notes.example("002-topp09").compare(words, "kept"))
     sharpest = [filter_logits(shares.log(), t).softmax(-1).max().item() for t in (0.5, 1, 2)]
@@ -1005,7 +1005,7 @@ def beam_search(next_log_probs, bos_id, eos_id, n_beams, max_len, length_penalty
         rows = next_log_probs(torch.tensor([tokens for tokens, _ in alive])).tolist()
         grown = [
             (tokens + [token], total + log_prob)
-            for (tokens, total), row in zip(alive, rows)
+            for (tokens, total), row in zip(alive, rows, strict=True)
             for token, log_prob in enumerate(row)
             if log_prob > -math.inf
         ]

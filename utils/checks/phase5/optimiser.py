@@ -69,6 +69,11 @@ class _Faulty:
                 own["t"] = 0
 
 
+class _LosesMoments(_Faulty):
+    def load_state_dict(self, saved):
+        self.state = {key: {"t": own["t"]} for key, own in saved["state"].items()}
+
+
 class _TouchesGradients(_Faulty):
     def step(self):
         super().step()
@@ -146,13 +151,13 @@ register(
         "decay first: it sees the weight as it was": faulty(decays_late=True),
         "weight decay is missing": faulty(no_decay=True),
         "the first beta is for m, the second for v": faulty(swapped=True),
-        "m and v belong into the state": faulty(loses_memory=True),
+        "m and v belong into the state": Replays(faulty(loses_memory=True), _LosesMoments),
         "step counts belong into the state": faulty(loses_clock=True),
         "a new object could not take over: key the state by place, not by parameter": Spotted(
             rules.cannot_take_over, _CannotSave
         ),
-        "step must not change gradients": Spotted(rules.gradients_touched, _TouchesGradients),
-        "zero_grad leaves gradients behind": Spotted(rules.never_zeroed, faulty(forgets_zero=True)),
+        "step must not change gradients": Spotted(rules.gradients_touched, _TouchesGradients, certain=True),
+        "zero_grad leaves gradients behind": Spotted(rules.never_zeroed, faulty(forgets_zero=True), certain=True),
         "a parameter may have no gradient": Spotted(rules.needs_every_gradient, _NeedsAll),
     },
 )

@@ -76,9 +76,9 @@ def by_parts(
 
     def filter_logits(logits, temperature=1.0, top_k=None, top_p=None):
         oracle.filter_logits(logits, temperature, top_k, top_p)  # for its refusals
+        if temperature == 0 and zero != "top_k 1":
+            return zero(logits) if zero else oracle.filter_logits(logits, 0.0)
         if temperature == 0:
-            if zero:
-                return zero(logits)
             temperature, top_k = 1.0, 1
         scaled = scale(logits, temperature)
         kept = torch.ones_like(logits, dtype=torch.bool)
@@ -186,6 +186,7 @@ register(
         "the temperature was ignored": by_parts(scale=lambda logits, t: logits),
         "keep exactly k": Replays(
             by_parts(top=lambda logits, k: largest(logits, k + 1)),
+            by_parts(top=lambda logits, k: largest(logits, k + 1), zero="top_k 1"),
             by_parts(top=lambda logits, k: largest(logits, max(k - 1, 1))),
         ),
         "top_k was ignored": by_parts(top=lambda logits, k: torch.ones_like(logits, dtype=torch.bool)),
@@ -193,7 +194,10 @@ register(
         "after the k largest, shares are taken anew": Replays(
             by_parts(p_of=lambda logits, scaled, cut: scaled), by_parts(p_first=True)
         ),
-        "top_p is about shares after the temperature": by_parts(p_of=lambda logits, scaled, cut: logits),
+        "top_p is about shares after the temperature": Replays(
+            by_parts(p_of=lambda logits, scaled, cut: logits),
+            by_parts(p_of=lambda logits, scaled, cut: kept_if(logits, cut.isfinite())),
+        ),
         "top_p is a sum of shares, not a bound for each": by_parts(core=each_above),
         "kept entries hold logits / temperature": by_parts(shown=lambda scaled, raw: raw),
         "return logits, not shares": as_probs,

@@ -230,11 +230,13 @@ def parted(forced=None, free=None, mode=None, answer=None):
 
     def exposure_gap(model, batch):
         prompt, targets = batch
-        flags = [(part, part.training) for part in model.modules()]
+        flags, whole = [(part, part.training) for part in model.modules()], model.training
         with (mode or quiet)(model):
             first = (forced or told_truth)(model, prompt, targets)
             second = (free or own_run)(model, prompt, targets)
-        if mode is not forgets:
+        if mode is one_flag:
+            model.train(whole)
+        elif mode is not forgets:
             for part, training in flags:
                 part.training = training
         return (answer or both)(float(first), float(second))
@@ -262,6 +264,10 @@ class quiet:
 
 class forgets(quiet):
     """The flags stay."""
+
+
+class one_flag(quiet):
+    """All parts get the model's own flag."""
 
 
 class training(quiet):
@@ -341,8 +347,10 @@ register(
         "after an error the row goes on": parted(free=until_wrong),
         "a share of places, not of sentences": parted(free=whole_sentences),
         "gap is the first minus the second": parted(answer=lambda a, b: both(a, b) | {"gap": b - a}),
-        "put every train and eval flag back, part by part": Spotted(rules.flags_left, parted(mode=forgets)),
-        "dropout is off in eval mode": Spotted(rules.ran_in_training_mode, parted(mode=training)),
-        "nothing is learned here: torch.no_grad()": Spotted(rules.kept_gradients, parted(mode=tracked)),
+        "put every train and eval flag back, part by part": Spotted(
+            rules.flags_left, parted(mode=forgets), also=(parted(mode=one_flag),)
+        ),
+        "dropout is off in eval mode": Spotted(rules.ran_in_training_mode, parted(mode=training), certain=True),
+        "nothing is learned here: torch.no_grad()": Spotted(rules.kept_gradients, parted(mode=tracked), certain=True),
     },
 )
