@@ -130,7 +130,3 @@ def ran_in_training_mode(got, request):
 
 def kept_gradients(got, request):
     return said(got)[1]["without gradients"] is False
-
-
-def flags_left(got, request):
-    return any(name == "model" for name in got["calls"][0]["changed"])

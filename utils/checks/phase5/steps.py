@@ -347,9 +347,7 @@ register(
         "after an error the row goes on": parted(free=until_wrong),
         "a share of places, not of sentences": parted(free=whole_sentences),
         "gap is the first minus the second": parted(answer=lambda a, b: both(a, b) | {"gap": b - a}),
-        "put every train and eval flag back, part by part": Spotted(
-            rules.flags_left, parted(mode=forgets), also=(parted(mode=one_flag),)
-        ),
+        "put every train and eval flag back, part by part": Replays(parted(mode=forgets), parted(mode=one_flag)),
         "dropout is off in eval mode": Spotted(rules.ran_in_training_mode, parted(mode=training), certain=True),
         "nothing is learned here: torch.no_grad()": Spotted(rules.kept_gradients, parted(mode=tracked), certain=True),
     },
