@@ -1139,3 +1139,46 @@ with need("sample", "filter_logits", "beam_search"):
 # temperature, top-k, top-p. Code: low temperature or greedy; chat: temperature near 0.8 with top-p 0.9 or so; translation:
 # four or five beams. The most probable text as a whole is often short and bland, so more search is not always better.
 # ### END SOLUTION
+
+# %% [markdown]
+# **Question 3. What is a KV cache, what does it save, and what does it cost?**
+#
+# | points | for |
+# |---|---|
+# | 1 | what is kept: keys and values of all processed tokens, the prompt's too, per layer and head; why they never change |
+# | 1 | per step: projections O(t) → O(1), scores O(t²) → O(t); which of the two dominates when |
+# | 1 | memory: 2 · layers · kv heads · d_head · length · bytes, per user; what grouped heads do |
+# | 1 | positions and masks with a cache; prefill against decoding, memory-bound steps |
+
+# %% [markdown] written="kv-cache" points=4
+# ### BEGIN SOLUTION
+# With a causal mask a token's keys and values depend on nothing later, so they never change and need not be computed again. The
+# cache keeps them for every layer and key head, for the prompt as well as for generated tokens. A step then feeds one token:
+# projections and feed-forward layers cost the same at every step instead of growing with the length, and scores grow with t
+# instead of t². For usual lengths the first saving is the larger one; the often quoted T³ to T² is about scores alone. The price
+# is memory, 2 · layers · kv heads · d_head · length · bytes for each user, which limits batch and context; grouped heads or fewer
+# bits shrink it. New tokens need their true position and a mask that is aligned to the end. Prefill is one large pass and
+# limited by arithmetic; a decode step reads all weights and the cache for one token and is limited by memory bandwidth.
+# ### END SOLUTION
+
+# %% [markdown]
+# ### The phase on one screen
+
+# %%
+show(plots.two_lives(),
+     "Two rows of boxes. Training: shifted sentence, one pass, loss over kept targets, clip, AdamW step. Use: prompt, one "
+     "pass per token, dials, draw, append, back to the pass.")
+
+# %% [markdown]
+# | you can now | with |
+# |---|---|
+# | say what a decoder reads and what it should say | `shift_targets` |
+# | price guesses, skipping padding | `cross_entropy` `perplexity` |
+# | update weights, on batches of any size | `AdamW` `learning_rate` `clip_grad_norm_` `train_step` |
+# | measure what teacher forcing hides | `exposure_gap` |
+# | choose words | `greedy_decode` `filter_logits` `sample` `beam_search` |
+#
+# Five slips to remember: targets not shifted; padding in the mean; decay in Adam's gradient; dropout left on; the word that
+# crosses p thrown away.
+#
+# Next: **phase 6**, families of models, and systems built around them.

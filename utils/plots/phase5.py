@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from matplotlib.patches import Rectangle
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, RED, SKY, array, canvas
 
@@ -15,6 +15,7 @@ __all__ = [
     "schedules",
     "shift_table",
     "training_curve",
+    "two_lives",
 ]
 
 STYLES = ((BLUE, "-"), (RED, "--"), (GREEN, ":"), (ORANGE, "-."))
@@ -187,3 +188,37 @@ def _heights(edges):
 
     place(())
     return heights
+
+
+# ---- recap ---------------------------------------------------------------------------------------
+
+TRAINING = ("shift_targets\nbos + words | words + eos", "one pass\nall places", "cross_entropy\nkept targets only",
+            "clip_grad_norm_\none norm for all", "AdamW\nat learning_rate")  # fmt: skip
+USE = ("prompt", "one pass\nper token", "filter_logits\nT, top-k, top-p", "sample\nor argmax", "append\nuntil eos")
+
+
+def two_lives():
+    """Training and use as two rows of boxes, each a loop."""
+    figure, (axes,) = canvas(9.4, 3.6)
+    axes.set(xlim=(-1.1, 9.1), ylim=(-2.2, 1.5))
+    axes.axis("off")
+    for y, parts, colour, name, back in ((0.7, TRAINING, BLUE, "training", "next batch"),
+                                         (-1.0, USE, ORANGE, "use", "next token")):  # fmt: skip
+        axes.text(-1.05, y + 0.55, name, weight="bold", fontsize=10)
+        for place, text in enumerate(parts):
+            box = FancyBboxPatch((2 * place - 0.8, y - 0.32), 1.6, 0.64, boxstyle="round,pad=0.02,rounding_size=0.1")
+            box.set(facecolor="white", edgecolor=colour, linewidth=2)
+            axes.add_patch(box)
+            axes.text(2 * place, y, text, ha="center", va="center", fontsize=7.5)
+            if place:
+                _arrow(axes, (2 * place - 1.2, y), (2 * place - 0.82, y))
+        first = 0 if parts is TRAINING else 2
+        axes.plot([8, 8, first], [y - 0.34, y - 0.6, y - 0.6], color=INK, linewidth=1.2)
+        _arrow(axes, (first, y - 0.6), (first, y - 0.34))
+        axes.text(5, y - 0.57, back, ha="center", va="bottom", fontsize=8, style="italic")
+    axes.set_title("One network, two lives")
+    return figure
+
+
+def _arrow(axes, start, end):
+    axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=10, color=INK, shrinkA=0, shrinkB=0))
