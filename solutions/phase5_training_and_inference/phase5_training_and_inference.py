@@ -245,8 +245,8 @@ check(cross_entropy, points=5)
 
 # %% tags=["demo"]
 with need("cross_entropy"):
-    target, gaps = torch.tensor([0]), torch.linspace(-4, 14, 91)
-    curves = {f"ε = {eps}": [cross_entropy(torch.tensor([[gap, 0, 0, 0]]), target, -100, eps).item()
+    target, gaps = torch.tensor([0]), torch.linspace(-4, 14, 91).double()
+    curves = {f"ε = {eps}": [cross_entropy(torch.tensor([[gap, 0, 0, 0]]).double(), target, -100, eps).item()
                              for gap in gaps] for eps in (0.0, 0.1)}
     show(plots.loss_curves(gaps, curves),
          "Loss against the lead of the right logit over three others. Without smoothing it falls towards 0 for ever; "
@@ -689,13 +689,14 @@ check(exposure_gap, points=3)
 
 # %% tags=["demo"]
 with need("exposure_gap", "train_step", "AdamW", "learning_rate"):
-    found = {n: exposure_gap(trained(n)[0], (TEST[:, :2], TEST[:, 2:])) for n in (20, 40, 60, 100, 150)}
+    runs = {20: trained(20)[0], 60: trained(60)[0], 150: model, 250: trained(250)[0]}
+    found = {n: exposure_gap(run, (TEST[:, :2], TEST[:, 2:])) for n, run in runs.items()}
     for n, gap in found.items():
         print(f"{n:4} steps: true prefix {gap['teacher_forced']:6.1%}, own words {gap['free_running']:6.1%}, "
               f"gap {gap['gap']:6.1%}")
     show(plots.exposure(found),
          "Share of right words against training steps, after the true prefix and on own words; the numbers are printed "
-         "above. The gap is widest in the middle and closes for a model that makes no errors.")
+         "above. The gap opens as the model learns and closes again when it makes hardly any error.")
     reveal("exposure", "fewer", "One wrong sum spoils all sums after it.")
 
 # %% [markdown] reflect="exposure_gap"
@@ -872,9 +873,9 @@ with need("filter_logits"):
     shares = torch.tensor([*FIRST.values()]).double()
     kept = {name: filter_logits(shares.log(), **{key: value}).softmax(-1)
             for name, key, value in (("002-topk3", "top_k", 3), ("002-topp09", "top_p", 0.9))}
-    words = [word for word, share in zip(FIRST, kept["002-topp09"], strict=True) if share > 0]
-    print(notes.example("002-topk3").compare([p for p in kept["002-topk3"].tolist() if p], "renormalised"))
-    print(notes.example("002-topp09").compare(words, "kept"))
+    for name, left in kept.items():
+        words = [word for word, share in zip(FIRST, left, strict=True) if share > 0]
+        print(notes.example(name).compare(words, "kept"), left)
     sharpest = [filter_logits(shares.log(), t).softmax(-1).max().item() for t in (0.5, 1, 2)]
     print(notes.example("002-temperature").compare(sharpest, "max_prob"))
 
@@ -955,7 +956,7 @@ predict("beam-notes", "In the notes' example with 2 beams, the best sentence is�
 ex = notes.example("002-beam-beats-greedy")
 for sentence, joint in ex.correct["joint"].items():
     print(f"{sentence:18}{joint:.4f}")
-print("best equals greedy:", ex.correct["best_equals_greedy"], "·", notes.example("002-beam-vs-greedy-tables").errata[0].id)
+print("best equals greedy:", ex.correct["best_equals_greedy"], "· see erratum", ex.errata[0].id)
 reveal("beam-notes", "deep learning (greedy's)", "Their example does not show what it is there for.")
 
 # %% [markdown]

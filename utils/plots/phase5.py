@@ -64,7 +64,7 @@ def loss_curves(gaps, curves):
     _lines(axes, gaps, curves)
     for values, (colour, _) in zip(curves.values(), STYLES, strict=False):
         lowest = int(np.argmin(values))
-        if 0 < lowest < len(values) - 1:
+        if 0 < lowest < len(values) - 1 and values[-1] > 1.01 * values[lowest] + 1e-3:
             axes.plot(float(gaps[lowest]), values[lowest], "o", color=colour)
             axes.annotate(f"lead {float(gaps[lowest]):.1f}", (float(gaps[lowest]), values[lowest]), (0, 14),
                           textcoords="offset points", ha="center", fontsize=9)  # fmt: skip
@@ -103,7 +103,7 @@ def training_curve(losses, vocab_size):
     axes.plot(range(1, len(losses) + 1), losses, color=BLUE)
     start = float(np.log(vocab_size))
     axes.axhline(start, color=INK, linestyle=":")
-    axes.text(len(losses), start + 0.03, f"ln {vocab_size}: knows nothing", ha="right", fontsize=9)
+    axes.text(len(losses), start + 0.05, f"ln {vocab_size}: knows nothing", ha="right", va="bottom", fontsize=9)
     axes.set(xlabel="step", ylabel="loss (nats)", ylim=(0, None), title="A run with your own parts")
     return figure
 
@@ -154,7 +154,7 @@ def beam_branches(edges, kept, best, title):
     """
     depth = max(len(node) for _, node, *_ in edges)
     heights = _heights(edges)
-    figure, (axes,) = canvas(2.6 + 2.0 * depth, 1.2 + 0.34 * len({n for _, n, *_ in edges if len(n) == depth} | {0, 1}))
+    figure, (axes,) = canvas(2.6 + 2.0 * depth, 1.2 + 0.36 * len({n for _, n, *_ in edges if len(n) == depth} | {0, 1}))
     axes.plot(0, heights[()], "o", color=INK, markersize=7)
     axes.text(-0.06, heights[()], "start", ha="right", va="center", fontsize=9)
     for parent, node, word, step in edges:
@@ -164,7 +164,8 @@ def beam_branches(edges, kept, best, title):
         axes.plot([x - 1, x], [heights[parent], y], "-" if alive else "--", color=colour, linewidth=width, zorder=1)
         axes.plot(x, y, "o" if alive else "x", color=BLUE if alive else INK, markersize=6)
         weight = "bold" if node in best else "normal"
-        axes.text(x + 0.06, y, f"{word} {np.exp(step):.2f}", va="center", fontsize=9, weight=weight)
+        axes.annotate(f"{word} {np.exp(step):.2f}", (x, y), (5, 3), textcoords="offset points", va="bottom", fontsize=9,
+                      weight=weight)  # fmt: skip
     axes.set(xlim=(-0.5, depth + 0.9), title=title)
     axes.axis("off")
     return figure
