@@ -145,9 +145,9 @@ def small_model(counts=False, training=False, seed=0, **sizes):
 
     training: the flag it is handed over with; "mixed": True but for the first block.
     """
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = SmallModel(ModelConfig(**SIZES | sizes), counts).to(torch.float64)
+    state = torch.get_rng_state()
+    model = SmallModel(ModelConfig(**SIZES | sizes), counts).to(torch.float64)
+    torch.set_rng_state(state)
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         spread = 0.4 if name.startswith(("token_embedding", "positions")) else parameter.shape[-1] ** -0.5

@@ -1,6 +1,7 @@
 """Twins of phase 5, the cache: keys and values kept from step to step, and text made with them."""
 
 import contextlib
+import math
 
 import torch
 import torch.nn.functional as F
@@ -50,7 +51,7 @@ def _held(table):
 
 @twin
 def forward_cached(model, tokens, cache):
-    """torch's kernel for grouped heads; a key is seen by the places that are not before it."""
+    """Contractions over groups of heads; a key is seen by the places that are not before it."""
     start = cache.length
     x = model.embed(tokens, offset=start)
     places = torch.arange(start, start + tokens.shape[1])
@@ -67,11 +68,14 @@ def forward_cached(model, tokens, cache):
 
 
 def _attended(attention, x, layer, cache, seen):
+    """Query heads as (batch, heads of keys, queries per head of keys, t, width)."""
     width = x.shape[-1] // attention.n_heads
-    projections = (attention.w_q, attention.w_k, attention.w_v)
-    q, k, v = (w(x).unflatten(-1, (-1, width)).transpose(1, 2) for w in projections)
-    k, v = cache.append(layer, k, v)
-    return attention.w_o(F.scaled_dot_product_attention(q, k, v, seen, enable_gqa=True).transpose(1, 2).flatten(2))
+    q, k, v = (w(x).unflatten(-1, (-1, width)) for w in (attention.w_q, attention.w_k, attention.w_v))
+    k, v = cache.append(layer, k.transpose(1, 2), v.transpose(1, 2))
+    q = q.unflatten(2, (k.shape[1], -1))
+    scores = torch.einsum("btkgd,bksd->bkgts", q, k) / width**0.5
+    weights = scores.masked_fill(~seen, -math.inf).softmax(-1)
+    return attention.w_o(torch.einsum("bkgts,bksd->btkgd", weights, v).flatten(2))
 
 
 @twin

@@ -297,6 +297,7 @@ register(
     section="5.11",
     hint="one buffer per layer and kind: write behind what the layer holds, give the filled part, length is the least.",
     grad=False,
+    bans=(),
     cases=(
         calls("the first tokens", append(0, 3)),
         calls("two layers", append(0, 3), append(1, 3)),

@@ -79,6 +79,9 @@ def _refused_wrongly(got, request):
 
 
 def fed(state):
+    """How many tokens a model counted, from its state. Raises TypeError for anything else than a state."""
+    if not isinstance(state, dict):
+        raise TypeError("no state")
     return int(state["token_embedding.fed"])
 
 
