@@ -100,7 +100,7 @@ def generate(
     with torch.no_grad(), _in_eval(model):
         for _ in range(max_new_tokens):
             logits = forward_cached(model, columns[-1], cache) if use_cache else model(torch.cat(columns, 1))
-            probs = _chances(logits[:, -1], temperature, top_k, top_p)
+            probs = chances(logits[:, -1], temperature, top_k, top_p)
             new = torch.multinomial(probs, 1, generator=generator)[:, 0].masked_fill(ended, pad_id)
             columns.append(new[:, None])
             ended = ended | (new == eos_id if eos_id is not None else False)
@@ -120,12 +120,13 @@ def _in_eval(model):
             part.training = flag
 
 
-def _chances(logits, temperature, top_k, top_p):
+def chances(logits, temperature, top_k, top_p):
     """Rows of probabilities after temperature, top_k, top_p, in that order, by rank."""
     if temperature == 0:
         return F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
     probs, places = (logits / temperature).softmax(-1).sort(-1, descending=True)
-    probs[:, top_k:] = 0
+    if top_k is not None:
+        probs[:, top_k:] = 0
     probs /= probs.sum(-1, keepdim=True)
     if top_p is not None:
         probs[probs.cumsum(-1) - probs >= top_p] = 0

@@ -151,3 +151,40 @@ def never_varies(got, request):
     """Do all rows of a sampled text end alike?"""
     new = answers(got)[0][:, -2:]
     return len(new) > 50 and bool((new == new[:1]).all())
+
+
+def _new_rows(got, request):
+    told = asked(request)
+    return answers(got)[0][:, told["prompt"].shape[1] :], told
+
+
+def _dropout_of(told):
+    return told["model"].options.get("dropout", 0.0)
+
+
+def dropout_was_on(got, request):
+    """Did a model with dropout draw from torch's own random state?"""
+    return bool(_dropout_of(asked(request))) and "torch's random state" in got["disturbed"]
+
+
+def global_draws(got, request):
+    """Did something else draw from torch's own random state, though a generator was handed over?"""
+    return not _dropout_of(asked(request)) and "torch's random state" in got["disturbed"]
+
+
+def rows_differ_at(option):
+    return partial(equal_rows_differ, option=option)
+
+
+def equal_rows_differ(got, request, option):
+    """With equal prompts and one token to choose from by this option: do the rows differ?"""
+    rows, told = _new_rows(got, request)
+    alone = {"temperature": 0, "top_k": 1, "top_p": 1e-9}
+    return told.get(option) == alone[option] and bool((rows != rows[:1]).any())
+
+
+def went_past_max_len(got, request):
+    """Was a text begun that is longer than the model can hold?"""
+    told = asked(request)
+    limit = {"max_len": 9, **told["model"].options}["max_len"]
+    return told["prompt"].shape[1] + told["max_new_tokens"] > limit and not got["calls"][0]["raised"]
