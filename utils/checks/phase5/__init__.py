@@ -1,4 +1,4 @@
 """The checks of phase 5. SECTIONS, in the order of the notebook: importing one registers its exercises."""
 
 PHASE = "phase5_training_and_inference"
-SECTIONS = ("cache", "stepping", "generating")
+SECTIONS = ("cache", "stepping", "generating", "cost", "scaling")
