@@ -294,7 +294,7 @@ class LengthIsCalled(oracle.KVCache):
 register(
     expected=oracle.KVCache,
     phase=PHASE,
-    section="5.11",
+    section="5.12",
     hint="one buffer per layer and kind: write behind what the layer holds, give the filled part, length is the least.",
     grad=False,
     bans=(),

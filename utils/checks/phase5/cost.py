@@ -37,7 +37,7 @@ def groups(config):
 register(
     expected=oracle.kv_cache_bytes,
     phase=PHASE,
-    section="5.14",
+    section="5.15",
     hint="2 · layers · batch · heads of keys · d_head · tokens · bytes.",
     grad=False,
     bans=(),
@@ -104,7 +104,7 @@ def last_step_only(config, n_tokens, use_cache):
 register(
     expected=oracle.decode_flops,
     phase=PHASE,
-    section="5.14",
+    section="5.15",
     hint="per step and layer: rows · weights, and 2 · rows · t · d_model for attention; two operations each.",
     grad=False,
     bans=(),

@@ -29,7 +29,7 @@ def both_ways(name, steps, **options):
     """With the cache and without it, from equal seeds."""
     pair = (text(steps, copy=number, use_cache=flag, **options) for number, flag in enumerate((True, False)))
     first, second = pair
-    return case(name, first, then=(second,), grad=False, judge=rules_cache.same_text_twice)
+    return case(name, first, then=(second,), grad=False, kind="chance", judge=rules_cache.same_text_twice)
 
 
 def tokens_fed(name, steps, prompt, use_cache):
@@ -59,7 +59,7 @@ def chances_of_pairs(prompt, temperature, top_k):
 
 
 def frequencies(name, rows, **options):
-    prompt = PROMPT[1:2]
+    prompt = PROMPT[2:]
     judge = rules_cache.pairs_like(chances_of_pairs(prompt, **options))
     return case(name, text(2, prompt.expand(rows, 3).clone(), **options), grad=False, kind="chance", judge=judge)
 
@@ -136,7 +136,7 @@ def without_eos(model, prompt, max_new_tokens, eos_id=None, pad_id=0, **options)
 register(
     expected=oracle.generate,
     phase=PHASE,
-    section="5.13",
+    section="5.14",
     hint="eval mode, no_grad; feed the prompt, then token by token; filter_logits, sample; an ended row gets pad_id.",
     grad=False,
     bans=(),
@@ -161,7 +161,7 @@ register(
         greedy("hot, but a tiny top_p", 3, prompt=SEVERAL, temperature=4.0, top_p=1e-9),
         both_ways("equal seeds, hot", 4, temperature=3.0),
         both_ways("equal seeds, cool, top_k and top_p", 4, prompt=SEVERAL, temperature=0.9, top_k=5, top_p=0.9, seed=8),
-        frequencies("how often which two tokens follow", 900, temperature=1.6, top_k=2),
+        frequencies("how often which two tokens follow", 1200, temperature=0.5, top_k=2),
         tokens_fed("tokens fed with the cache", 5, PROMPT, use_cache=True),
         tokens_fed("tokens fed without the cache", 5, PROMPT[:2], use_cache=False),
         greedy("one token more than max_len", 7, make=refusal),

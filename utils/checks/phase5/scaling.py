@@ -49,7 +49,7 @@ def below_the_lowest(sizes, losses):
 register(
     expected=oracle.fit_power_law,
     phase=PHASE,
-    section="5.15",
+    section="5.16",
     hint="for each floor E below the lowest loss, a line through log(size), log(loss − E); keep the best, look finer.",
     grad=False,
     bans=(),
@@ -126,7 +126,7 @@ def without_slopes(flops, fit):
 register(
     expected=oracle.compute_optimal,
     phase=PHASE,
-    section="5.16",
+    section="5.17",
     hint="put D = flops / (6 N) into the law; the slope in N is 0 at N = (αA/βB)^(1/(α+β)) · (flops/6)^(β/(α+β)).",
     grad=False,
     bans=(),

@@ -96,7 +96,7 @@ def last_only(model, tokens, cache):
 register(
     expected=oracle.forward_cached,
     phase=PHASE,
-    section="5.12",
+    section="5.13",
     hint="embed at offset cache.length; append k and v in each block; a new query sees all keys up to its own place.",
     grad=False,
     cases=(
