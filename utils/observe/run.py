@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from utils.observe import codec, fixtures, forbid, layout, limits
+from utils.observe import codec, fixtures, forbid, layout, limits, scripts
 from utils.observe.effects import parts_of, same, shares, snapshot
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -32,6 +32,7 @@ class Request:
     mutates     the argument whose state after the call is reported as the value; "self": the module, "": none
     after       "spoil": tensors handed over are overwritten after each call; "keep": an earlier answer that a later
                 call changes is reported
+    script      a name in `scripts.SCRIPTS`, or "": what plays with the object and is called in its place
     """
 
     kind: str
@@ -48,6 +49,7 @@ class Request:
     watch: bool = False
     mutates: str = ""
     after: str = ""
+    script: str = ""
     seconds: float = 10.0  # for one call
     seed: int = 0
 
@@ -126,6 +128,8 @@ class _Run:
         elif not callable(target):
             self._problem("type", f"a {self.asked.kind} is expected here, this is {_a(target)}")
             return
+        elif self.asked.script:
+            target = scripts.SCRIPTS[self.asked.script](target)
         elif self.asked.kind == "object":
             target = self._object()
             if target is None:
