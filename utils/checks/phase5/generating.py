@@ -114,7 +114,7 @@ def _written(way, model, prompt, steps, eos_id, pad_id, use_cache, chosen):
     cache = oracle.KVCache(config.n_layers, len(prompt), heads, 99, config.d_model // config.n_heads)
     rows, ended, feed = prompt, way["ended"](prompt, eos_id), way["again"](prompt)
     for _ in range(steps + way["steps"]):
-        for part in feed:
+        for part in feed if use_cache else feed[:1]:
             logits = oracle.forward_cached(model, part, cache) if use_cache else model(rows)
         new = way["pad"](chosen(logits[:, way["place"]]), ended, pad_id)
         rows, feed = torch.cat((rows, new[:, None]), 1), [new[:, None]]
