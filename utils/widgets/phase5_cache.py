@@ -42,6 +42,7 @@ class _Figure:
         import ipywidgets as w
 
         self.readout, self.canvas = w.HTML(), w.HTML()
+        self.readout.add_class("attention-readout")
         for control in controls:
             control.observe(self._refresh, names="value")
         self._refresh()
