@@ -7,7 +7,7 @@ from utils.checks.exercise import Replays, Spotted, case, refusal, register
 from utils.checks.phase5 import PHASE, rules_cache
 
 SIZES = dict(n_layers=3, batch=2, n_kv_heads=4, max_len=7, d_head=5)
-ONE = SIZES | dict(n_layers=1)
+ONE_LAYER = SIZES | dict(n_layers=1)
 LENGTH = dict(method="length")
 
 
@@ -39,7 +39,7 @@ def with_lengths(*chunks):
     return [call for t in chunks for one in step(t) for call in (one, LENGTH)]
 
 
-def refuses(name, wrong, init=ONE, first=2, **options):
+def refuses(name, wrong, init=ONE_LAYER, first=2, **options):
     """A case in which the second call must be refused and the third one answered as if it had not been."""
     return calls(name, append(0, first, init), wrong, append(0, 1, init), init=init, make=refusal, **options)
 
@@ -301,10 +301,10 @@ register(
     cases=(
         calls("the first tokens", append(0, 3)),
         calls("two layers", append(0, 3), append(1, 3)),
-        calls("a second chunk of the same size", append(0, 2), append(0, 2), init=ONE),
+        calls("a second chunk of the same size", append(0, 2), append(0, 2), init=ONE_LAYER),
         calls("chunks of 3, 1 and 2 in three layers, length after each call", *with_lengths(3, 1, 2)),
         calls("length of an empty cache", LENGTH),
-        calls("full to the last place", *step(4, ONE), *step(3, ONE), LENGTH, init=ONE),
+        calls("full to the last place", *step(4, ONE_LAYER), *step(3, ONE_LAYER), LENGTH, init=ONE_LAYER),
         calls("truncate, then append", *step(5), truncate(2), LENGTH, *step(1), LENGTH),
         calls("truncate to what is there, then to nothing", *step(2), truncate(2), truncate(0), LENGTH, *step(3)),
         calls(
@@ -322,15 +322,15 @@ register(
         calls("earlier answers keep their values", *step(2), *step(1), *step(2), after="keep"),
         calls("the caller overwrites k and v afterwards", *step(2), *step(1), *step(2), after="spoil"),
         calls("float32 where the default is float64", *step(2), *step(1), dtype="float32", default_dtype="float64"),
-        refuses("more than max_len", append(0, 6, ONE)),
-        refuses("one token too many", append(0, 1, ONE), first=7),
-        refuses("another batch", append(0, 1, ONE, k=(3, 4, 1, 5), v=(3, 4, 1, 5))),
-        refuses("another number of heads", append(0, 1, ONE, k=(2, 3, 1, 5), v=(2, 3, 1, 5))),
-        refuses("another d_head", append(0, 1, ONE, k=(2, 4, 1, 6), v=(2, 4, 1, 6))),
-        refuses("fewer values than keys", append(0, 1, ONE, k=(2, 4, 2, 5))),
-        refuses("tokens before heads", append(0, 1, ONE, k=(2, 3, 4, 5), v=(2, 3, 4, 5))),
-        refuses("no tokens", append(0, 0, ONE)),
-        refuses("three axes", append(0, 1, ONE, k=(2, 4, 5), v=(2, 4, 5))),
+        refuses("more than max_len", append(0, 6, ONE_LAYER)),
+        refuses("one token too many", append(0, 1, ONE_LAYER), first=7),
+        refuses("another batch", append(0, 1, ONE_LAYER, k=(3, 4, 1, 5), v=(3, 4, 1, 5))),
+        refuses("another number of heads", append(0, 1, ONE_LAYER, k=(2, 3, 1, 5), v=(2, 3, 1, 5))),
+        refuses("another d_head", append(0, 1, ONE_LAYER, k=(2, 4, 1, 6), v=(2, 4, 1, 6))),
+        refuses("fewer values than keys", append(0, 1, ONE_LAYER, k=(2, 4, 2, 5))),
+        refuses("tokens before heads", append(0, 1, ONE_LAYER, k=(2, 3, 4, 5), v=(2, 3, 4, 5))),
+        refuses("no tokens", append(0, 0, ONE_LAYER)),
+        refuses("three axes", append(0, 1, ONE_LAYER, k=(2, 4, 5), v=(2, 4, 5))),
         refuses("a layer too many", append(3, 1), SIZES),
         refuses("layer −1", append(-1, 1), SIZES),
         calls("truncate beyond the length", *step(2), truncate(3), *step(1), make=refusal),
