@@ -30,6 +30,12 @@
 # | [5.9 Chance with a dial](#5.9-Chance-with-a-dial) | `filter_logits` | 28 | core |
 # | [5.10 Draw a word](#5.10-Draw-a-word) | `sample` | 13 | core |
 # | [5.11 Several futures at once](#5.11-Several-futures-at-once) | `beam_search` | 30 | more |
+# | [5.12 The same keys, again](#5.12-The-same-keys,-again) | `KVCache` | 23 | core |
+# | [5.13 Only what is new](#5.13-Only-what-is-new) | `forward_cached` | 30 | core |
+# | [5.14 Write with it](#5.14-Write-with-it) | `generate` | 24 | more |
+# | [5.15 What a cache costs](#5.15-What-a-cache-costs) | `kv_cache_bytes` `decode_flops` | 30 | more |
+# | [5.16 Is larger better?](#5.16-Is-larger-better?) | `fit_power_law` | 30 | more |
+# | [5.17 Spend a budget](#5.17-Spend-a-budget) | `compute_optimal` | 20 | more |
 # | [5.20 Every number of the notes](#5.20-Every-number-of-the-notes) | – | 6 | more |
 # | [5.21 Say it aloud](#5.21-Say-it-aloud) | three answers, recap | 12 | core |
 #
@@ -42,7 +48,11 @@
 # mask is `True` where looking is allowed**.
 
 # %% tags=["setup"]
+import argparse
+import inspect
 import math
+import textwrap
+import time
 
 import torch
 import torch.nn.functional as F
@@ -51,9 +61,13 @@ from torch import nn
 from utils import check, notes, plots, widgets
 from utils.config import ModelConfig
 from utils.lesson import need, predict, reveal, show
+from utils.mycode import mine
 from utils.observe.fixtures_model import SmallModel
 
 torch.set_printoptions(precision=3, sci_mode=False)
+
+causal_mask, sdpa = map(mine, ("causal_mask", "sdpa"))
+split_heads, merge_heads = map(mine, ("split_heads", "merge_heads"))
 
 # %% [markdown]
 # ---
@@ -1042,6 +1056,664 @@ with need("beam_search"):
 # %% [markdown] reflect="beam_search"
 # The most probable text is often bland or empty; people's own words are full of surprises. For which tasks would you search,
 # for which draw? Your sentence:
+
+# %% [markdown]
+# ---
+# ## 5.12 The same keys, again
+# *core · about 23 min*
+#
+# Writing text with a model, you fed it everything so far, again and again. Let a model count the tokens that enter it. It
+# writes 20:
+
+# %%
+torch.manual_seed(0)
+config = ModelConfig(vocab_size=50, d_model=32, n_heads=4, n_layers=3, d_ff=64, max_len=64, n_kv_heads=2)
+model = SmallModel(config, counts=True).eval()
+tokens = torch.tensor([[7]])
+with torch.no_grad():
+    while tokens.shape[1] < 21:
+        best = model(tokens)[:, -1].argmax(-1)
+        tokens = torch.cat([tokens, best[:, None]], 1)
+print(f"20 tokens written, {model.token_embedding.fed} tokens fed")
+
+# %% [markdown]
+# 1 + 2 + … + 20 = 210. What did the second reading of a token bring? Catch the keys of the last layer in two passes, the
+# second one token longer:
+
+# %%
+keys = []
+hook = model.blocks[2].attention.w_k.register_forward_hook(lambda layer, x, out: keys.append(out))
+with torch.no_grad():
+    model(tokens[:, :20])
+    model(tokens)
+hook.remove()
+print(f"largest change of the first 20 keys: {(keys[0] - keys[1][:, :20]).abs().max():.1e}")
+
+# %% [markdown]
+# Nothing. A causal place never sees what comes after it, so in *every* layer its vector, and with it its key and value, is
+# final once computed. Keep both, and each step needs one new row. (In an encoder a new token changes all the others: there
+# is nothing to keep.)
+
+# %%
+predict("q-cache", "Keys and values are kept. Why not the queries?",
+        ["they take too much memory", "a query is used once, at its own place", "they change from step to step"])
+
+# %% [markdown]
+# ### Exercise 5.12 · `KVCache` · core · about 20 min
+# - **Build** the store. `append(layer, k, v)` puts t new tokens behind the old ones and gives all keys and values this layer
+#   has by now. `length`: how many tokens *every* layer holds. `truncate(length)` forgets the newest, in all layers.
+#   `reorder(rows)` picks rows of the batch, as beam search needs.
+# - Refuse a layer that is not there, other shapes, more than `max_len` tokens, a `truncate` beyond `length`. A refused call
+#   changes nothing.
+# - **Done when** the check below passes.
+#
+# <details><summary>Hint 1 · where</summary>Tokens are axis 2. Reserve room for <code>max_len</code> of them per layer when
+# the first ones come: then you know dtype and device.</details>
+# <details><summary>Hint 2 · what</summary>Keep one count per layer. Look at everything first, write afterwards.</details>
+# <details><summary>Hint 3 · how</summary><code>keys[layer][:, :, start:end] = k</code>, and give
+# <code>keys[layer][:, :, :end]</code>. <code>length</code> is the smallest count, under
+# <code>@property</code>.</details>
+
+# %% exercise="KVCache"
+class KVCache:
+    """Keys and values of all tokens so far, for each layer. All refusals are ValueErrors that change nothing.
+
+    append: k, v (batch, n_kv_heads, t, d_head), t >= 1 -> the layer's k_all, v_all, oldest first. A copy is kept, in
+    the dtype and on the device of the first. length: int, what every layer holds. truncate(length) keeps the oldest.
+    reorder(rows), int64: row n becomes what row rows[n] was. Both return None.
+    """
+    def __init__(self, n_layers, batch, n_kv_heads, max_len, d_head):
+        ### BEGIN SOLUTION
+        self.shape = (batch, n_kv_heads, max_len, d_head)
+        self.keys, self.values = [None] * n_layers, [None] * n_layers
+        self.filled = [0] * n_layers
+        ### END SOLUTION
+    @property
+    def length(self):
+        ### BEGIN SOLUTION
+        return min(self.filled)
+        ### END SOLUTION
+    def append(self, layer, k, v):
+        ### BEGIN SOLUTION
+        if layer not in range(len(self.filled)):
+            raise ValueError(f"there is no layer {layer}")
+        t = k.shape[-2]
+        if t < 1 or k.shape != v.shape or k.shape != (*self.shape[:2], t, self.shape[3]):
+            raise ValueError(f"k and v have the wrong shape: {tuple(k.shape)}, {tuple(v.shape)}")
+        start, end = self.filled[layer], self.filled[layer] + t
+        if end > self.shape[2]:
+            raise ValueError(f"{end} tokens do not fit into max_len = {self.shape[2]}")
+        if self.keys[layer] is None:
+            self.keys[layer], self.values[layer] = k.new_empty(self.shape), v.new_empty(self.shape)
+        self.keys[layer][:, :, start:end], self.values[layer][:, :, start:end] = k, v
+        self.filled[layer] = end
+        return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
+        ### END SOLUTION
+    def truncate(self, length):
+        ### BEGIN SOLUTION
+        if length > self.length:
+            raise ValueError(f"the cache has a length of {self.length}, not {length}")
+        self.filled = [length] * len(self.filled)
+        ### END SOLUTION
+    def reorder(self, rows):
+        ### BEGIN SOLUTION
+        self.keys = [part if part is None else part[rows] for part in self.keys]
+        self.values = [part if part is None else part[rows] for part in self.values]
+        ### END SOLUTION
+
+# %% check="KVCache"
+check(KVCache, points=4)
+
+# %% tags=["demo"]
+with need("KVCache"):
+    cache, one = KVCache(1, 1, 1, 8, 4), torch.randn(1, 1, 1, 4)
+    lengths = [cache.append(0, one, one)[0].shape[2] for _ in range(3)]
+    print(notes.example("002-kv-cache-sizes").compare(lengths, "cache_len"))
+    cache.truncate(0)
+    cache.append(0, torch.randn(1, 1, 5, 4), torch.randn(1, 1, 5, 4))  # a prompt of five, at once
+    print("after the prompt:", cache.length)
+    reveal("q-cache", "a query is used once, at its own place", "Keys and values are read by every later place.")
+
+# %% [markdown] reflect="KVCache"
+# "The cache holds keys and values of generated tokens", and "all decoder blocks share the encoder's K and V" (errata D20,
+# D21). What do both leave out? Your sentence:
+
+# %% [markdown]
+# ---
+# ## 5.13 Only what is new
+# *core · about 30 min*
+#
+# Now feed one token instead of all. The tempting way is to call the model with it:
+
+# %%
+with torch.no_grad():
+    print("all tokens: ", model(tokens)[0, -1].topk(3).indices.tolist())
+    print("the last one:", model(tokens[:, -1:])[0, -1].topk(3).indices.tolist())
+
+# %% [markdown]
+# Another answer, for two reasons. The token thinks it stands at place 0, and it has nobody to look at. So: `embed` it at
+# `offset=cache.length`, and in each block let its query read the keys of the cache *and* its own.
+#
+# With several new tokens at once (a prompt, or a chunk of it) a mask comes in: new token i stands at place `cache.length + i`.
+
+# %%
+predict("chunk-mask", "5 tokens are cached, 3 are new. How many keys may the first of the three see?",
+        ["1", "6", "8"])
+
+# %%
+to_the_start = torch.ones(3, 8, dtype=torch.bool).tril()
+show(plots.mask_grids({"aligned to the start": to_the_start, "aligned to the end": causal_mask(3, 8)}),
+     "Two masks for 3 queries and 8 keys. Left: the first query sees key 0 only. Right: it sees keys 0 to 5.")
+reveal("chunk-mask", "6", "Five old ones and itself. The left mask hides most of the cache.")
+
+# %% [markdown]
+# ### Exercise 5.13 · `forward_cached` · core · about 25 min
+# - **Build** the model's forward pass over the new tokens only. A model here has `config`, `embed(tokens, offset)`, `blocks` and
+#   `head(x)`. A block has `norm1`, `attention`, `norm2`, `ffn`; its attention `w_q`, `w_k`, `w_v`, `w_o`, `n_heads`.
+#   `config.norm_first` says where the norms stand, `config.n_kv_heads` (None: `n_heads`) how many heads of keys there are.
+# - **Done when** the check below passes. It counts the tokens that enter.
+#
+# <details><summary>Hint 1 · where</summary>Only attention looks at other tokens; all the rest runs as ever, on fewer
+# rows.</details>
+# <details><summary>Hint 2 · what</summary>Keys and values go into the cache with their own number of heads; copy them for their
+# query heads afterwards.</details>
+# <details><summary>Hint 3 · how</summary>In each block: q, k, v by heads; <code>k, v = cache.append(layer, k, v)</code>;
+# <code>sdpa(q, k, v, causal_mask(new, all))</code>; <code>w_o</code>; add.</details>
+
+# %% exercise="forward_cached"
+def forward_cached(model, tokens, cache):
+    """The logits of new tokens, the earlier ones being in the cache.
+
+    tokens (batch, t) int64, the new ones; cache: a KVCache, which receives their keys and values
+    Returns (batch, t, vocab_size): the last t rows of model(all tokens).
+    """
+    ### BEGIN SOLUTION
+    config, start = model.config, cache.length
+    group = config.n_heads // (config.n_kv_heads or config.n_heads)
+
+    def attend(attention, x, layer):
+        q = split_heads(attention.w_q(x), config.n_heads)
+        k, v = (split_heads(w(x), config.n_heads // group) for w in (attention.w_k, attention.w_v))
+        k, v = cache.append(layer, k, v)
+        k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+        return attention.w_o(merge_heads(sdpa(q, k, v, causal_mask(q.shape[2], k.shape[2]))))
+
+    x = model.embed(tokens, offset=start)
+    for layer, block in enumerate(model.blocks):
+        if config.norm_first:
+            x = x + attend(block.attention, block.norm1(x), layer)
+            x = x + block.ffn(block.norm2(x))
+        else:
+            x = block.norm1(x + attend(block.attention, x, layer))
+            x = block.norm2(x + block.ffn(x))
+    return model.head(x)
+    ### END SOLUTION
+
+# %% check="forward_cached"
+check(forward_cached, points=6)
+
+# %% [markdown]
+# **Look.** Cached and uncached in float64, in every way you may cut the same 16 tokens. All numbers should be rounding:
+
+# %% tags=["demo"]
+with need("KVCache", "forward_cached"), torch.no_grad():
+    exact = SmallModel(config).double().eval()
+    batch = torch.randint(50, (3, 16))
+    cuts = {"one by one": [1] * 16, "prompt of 10, then one by one": [10] + [1] * 6, "chunks of three": [3] * 5 + [1]}
+    for name, cut in cuts.items():
+        cache = KVCache(3, 3, 2, 16, 8)
+        parts = [forward_cached(exact, part, cache) for part in batch.split(cut, 1)]
+        print(f"{name:30} largest difference {(torch.cat(parts, 1) - exact(batch)).abs().max():.1e}")
+    rows = torch.tensor([2, 0, 0])
+    cache.truncate(15)
+    cache.reorder(rows)
+    last = forward_cached(exact, batch[:, 15:], cache)
+    whole = exact(torch.cat([batch[rows, :15], batch[:, 15:]], 1))[:, -1:]
+    print(f"{'one back, rows reordered':30} largest difference {(last - whole).abs().max():.1e}")
+
+# %% [markdown] reflect="forward_cached"
+# Which of your lines would have to change for an encoder-decoder, whose decoder also reads a memory? What would be cached
+# there, and when? Your sentence:
+
+# %% [markdown]
+# ---
+# ## 5.14 Write with it
+# *more · about 24 min*
+#
+# All parts are there: a model, a cache, dials, a draw. The loop reads the prompt once, then feeds each new token.
+
+# %%
+predict("fed", "A prompt of 10 tokens, 20 new ones, with a cache. How many tokens enter the model?",
+        ["20", "29", "410"])
+
+# %% [markdown]
+# ### Exercise 5.14 · `generate` · more · about 20 min
+# - **Build** the loop: `filter_logits`, then `sample`, with `use_cache` or without. A row ends with its own generated eos;
+#   later places get `pad_id`; stop when all rows have ended.
+# - The model runs in eval mode, without gradients; afterwards every train/eval flag is as it was.
+# - Refuse what would not fit into `model.config.max_len`.
+# - **Done when** the check below passes. It counts the tokens that enter.
+#
+# <details><summary>Hint 1 · where</summary>The two ways differ in one line: which tokens are fed.</details>
+# <details><summary>Hint 2 · what</summary>Blocks inside the model may have flags of their own: keep one per
+# module.</details>
+# <details><summary>Hint 3 · how</summary><code>flags = {part: part.training for part in model.modules()}</code>; first feed the
+# prompt, then <code>new[:, None]</code>.</details>
+
+# %% exercise="generate"
+def generate(model, prompt, max_new_tokens, temperature=1.0, top_k=None, top_p=None, eos_id=None, pad_id=0,
+             generator=None, use_cache=True):
+    """Let a model write.
+
+    prompt (batch, n) int64; temperature, top_k, top_p: see filter_logits; eos_id None: no row ever ends
+    Returns (batch, n + steps made) int64.
+    Promises: eval mode and no gradients while it runs; every flag as before afterwards.
+    Raises ValueError if n + max_new_tokens exceed model.config.max_len.
+    """
+    ### BEGIN SOLUTION
+    config, (batch, length) = model.config, prompt.shape
+    if length + max_new_tokens > config.max_len:
+        raise ValueError(f"{length + max_new_tokens} tokens do not fit into max_len = {config.max_len}")
+    cache = KVCache(config.n_layers, batch, config.n_kv_heads or config.n_heads, config.max_len,
+                    config.d_model // config.n_heads)
+    flags = {part: part.training for part in model.modules()}
+    model.eval()
+    tokens, feed, alive = prompt, prompt, torch.ones(batch, dtype=torch.bool)
+    with torch.no_grad():
+        while alive.any() and tokens.shape[1] < length + max_new_tokens:
+            logits = forward_cached(model, feed, cache) if use_cache else model(tokens)
+            new = sample(filter_logits(logits[:, -1], temperature, top_k, top_p), generator)
+            new = new.where(alive, pad_id)  # (B,)
+            feed = new[:, None]
+            tokens = torch.cat([tokens, feed], 1)
+            if eos_id is not None:
+                alive = alive & (new != eos_id)
+    for part, flag in flags.items():
+        part.training = flag
+    return tokens
+    ### END SOLUTION
+
+# %% check="generate"
+check(generate, points=5)
+
+# %% tags=["demo"]
+with need("KVCache", "forward_cached", "generate", "filter_logits", "sample"):
+    texts = {}
+    for use_cache in (True, False):
+        model.token_embedding.fed.zero_()
+        texts[use_cache] = generate(model, tokens[:, :10], 20, 0.8, generator=torch.Generator().manual_seed(3),
+                                    use_cache=use_cache)
+        print(f"use_cache={use_cache!s:5} {model.token_embedding.fed:4} tokens fed", texts[use_cache][0, 10:].tolist())
+    print("the same text:", torch.equal(texts[True], texts[False]))
+    reveal("fed", "29", "10 for the prompt, and 19: the last token is written, but never read.")
+
+# %% [markdown] reflect="generate"
+# "Training and inference are identical except for the data flow" (erratum D52). Which line of yours shows what is missing?
+# Your sentence:
+
+# %% [markdown]
+# ---
+# ## 5.15 What a cache costs
+# *more · about 30 min*
+#
+# The cache trades work for memory: two vectors per token, layer and head of keys, for every user at once. Guess first:
+
+# %%
+predict("kv-size", "A model of 32 layers, width 4096, 32 heads, 2 bytes per number. The cache of ONE user with 4,096 tokens holds…",
+        ["2 MB", "67 MB", "2 GB"])
+
+# %% [markdown]
+# ### Exercise 5.15a · `kv_cache_bytes` · more · about 5 min
+# - **Build** the number of bytes, from a `ModelConfig` with `n_layers`, `d_model`, `n_heads`, `n_kv_heads` (None: `n_heads`).
+# - **Done when** the check below passes.
+#
+# <details><summary>Hint 1 · where</summary>Write down the shape of one layer's keys.</details>
+# <details><summary>Hint 2 · what</summary>A head is <code>d_model // n_heads</code> wide, however many heads of keys
+# there are.</details>
+# <details><summary>Hint 3 · how</summary>2 · layers · batch · heads of keys · d_head · tokens · bytes.</details>
+
+# %% exercise="kv_cache_bytes"
+def kv_cache_bytes(config, batch, seq_len, bytes_per_element):
+    """How many bytes the keys and values of a batch take.
+
+    config: a ModelConfig; batch: sentences; seq_len: tokens of each
+    Returns an int.
+    """
+    ### BEGIN SOLUTION
+    n_kv_heads = config.n_kv_heads or config.n_heads
+    d_head = config.d_model // config.n_heads
+    return 2 * config.n_layers * batch * n_kv_heads * d_head * seq_len * bytes_per_element
+    ### END SOLUTION
+
+# %% check="kv_cache_bytes"
+check(kv_cache_bytes, points=2)
+
+# %% tags=["demo"]
+with need("kv_cache_bytes"):
+    print("heads of keys   per token   one user, 4096   users beside 14 GB of weights on 80 GB")
+    for n_kv_heads in (32, 8, 1):
+        large = ModelConfig(32_000, 4096, 32, 32, 11_008, 4096, n_kv_heads=n_kv_heads)
+        token, user = kv_cache_bytes(large, 1, 1, 2), kv_cache_bytes(large, 1, 4096, 2)
+        print(f"{n_kv_heads:13}{token / 1e3:9.0f} kB{user / 1e9:14.2f} GB{(80e9 - 14e9) // user:12.0f}")
+    reveal("kv-size", "2 GB", "Half a megabyte per token. Weights are shared by all users, the cache is not.")
+
+# %% [markdown]
+# **Play.** Step through a generation. At which number of users does the cache outgrow 14 GB of weights, and what do fewer heads
+# of keys change?
+
+# %% tags=["demo"]
+with need("kv_cache_bytes"):
+    widgets.cache_animator(large, kv_cache_bytes)
+
+# %% [markdown] reflect="kv_cache_bytes"
+# Grouped heads save memory, not weights worth speaking of. Why do serving people care so much? Your sentence:
+
+# %% [markdown]
+# ### Exercise 5.15b · `decode_flops` · more · about 15 min
+# - **Build** the operations of writing `n_tokens`, from nothing: steps t = 1 … n. Two per multiply-add. Per layer and step:
+#   `rows` rows through the six matrices (grouped heads narrow two), and two products of attention, rows × t keys, at
+#   full width. `rows` is 1 with a cache, else t. Leave out norms, biases, softmax, vocabulary.
+# - **Done when** the check below passes.
+#
+# <details><summary>Hint 1 · where</summary>Count one layer and one step first, then sum.</details>
+# <details><summary>Hint 2 · what</summary>A matrix of a × b costs 2 · rows · a · b. The scores cost 2 · rows · t · d_model, and so
+# does the mixing.</details>
+# <details><summary>Hint 3 · how</summary><code>weights = 2*d*d + 2*d*d_kv + 2*d*d_ff</code>; add <code>rows * (weights +
+# 2 * t * d)</code> over all t; times 2, times layers.</details>
+
+# %% exercise="decode_flops"
+def decode_flops(config, n_tokens, use_cache):
+    """Operations of the blocks while n_tokens are written, the first from nothing.
+
+    config: a ModelConfig; use_cache: one row per step, else all t
+    Returns an int.
+    """
+    ### BEGIN SOLUTION
+    d_model = config.d_model
+    d_kv = d_model // config.n_heads * (config.n_kv_heads or config.n_heads)
+    weights = 2 * d_model * d_model + 2 * d_model * d_kv + 2 * d_model * config.d_ff
+    total = 0
+    for t in range(1, n_tokens + 1):
+        rows = 1 if use_cache else t
+        total += rows * (weights + 2 * t * d_model)
+    return 2 * config.n_layers * total
+    ### END SOLUTION
+
+# %% check="decode_flops"
+check(decode_flops, points=3)
+
+# %% [markdown]
+# **Look.** "The cache takes decoding from T³ to T²", say the notes. Which operation do they count? Here are the scores alone,
+# then a whole layer, both for 1,024 tokens:
+
+# %% tags=["demo"]
+with need("decode_flops"):
+    layer = ModelConfig(50_000, 4096, 32, 1, 4 * 4096, 1024)
+    naive, cached = (decode_flops(layer, 1024, use_cache) // 2 for use_cache in (False, True))
+    steps = range(1, 1025)
+    scores = sum(t * t for t in steps) / sum(steps)
+    print(f"scores alone: {scores:.0f} times fewer; the whole layer: {naive / cached:.0f} times fewer")
+    print(notes.example("002-kv-complexity-whole-layer").compare(naive / cached, "ratio"))
+    print(notes.example("001-kv-cache-complexity").compare(0, "cached_projection_degree_in_N"))
+    print(notes.example("004-table1-complexities").compare(2, "att_degree_n"))
+    print(notes.erratum("D18"))
+
+# %% [markdown]
+# Per *step*, scores fall from t² to t and projections from t to 1; per *text*, from T³ to T² and from T² to T. The projections
+# dominate until t ≈ 6 · d_model, so at usual lengths you will not see the famous powers. Measure what you do see:
+
+# %%
+def fastest(run, back):
+    """Milliseconds of the fastest of five runs; back() undoes what one leaves behind."""
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        run()
+        times.append(1000 * (time.perf_counter() - start))
+        back()
+    return min(times)
+
+
+def line_in_logs(lengths, costs):
+    """(factor, power): the straight line through the logarithms."""
+    x, y = torch.tensor(lengths).double().log(), torch.tensor(costs).double().log()
+    power = ((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum()
+    return math.exp(y.mean() - power * x.mean()), power.item()
+
+# %% tags=["demo"]
+with need("KVCache", "forward_cached"), torch.no_grad():
+    lengths, costs = [64, 128, 256, 512], {"without a cache": [], "with a cache": []}
+    timed, long = SmallModel(ModelConfig(500, 128, 4, 2, 512, 640)).eval(), torch.randint(500, (1, 640))
+    for t in lengths:
+        cache = KVCache(2, 1, 4, 640, 32)
+        forward_cached(timed, long[:, :t], cache)
+        back = lambda: cache.truncate(t)
+        costs["without a cache"].append(fastest(lambda: timed(long[:, :t]), back))
+        costs["with a cache"].append(fastest(lambda: forward_cached(timed, long[:, :1], cache), back))
+    fits = {name: line_in_logs(lengths, values) for name, values in costs.items()}
+    powers = ", ".join(f"{name} {power:.2f}" for name, (_, power) in fits.items())
+    show(plots.cost_by_length(lengths, costs, fits, "milliseconds for one more token"),
+         f"Two lines on log axes. Cost grows with the length to the power: {powers}.")
+    print(f"at 512 tokens a step is {costs['without a cache'][-1] / costs['with a cache'][-1]:.0f} times faster")
+    print(*notes.example("002-kv-speedup-5-50x").errata)
+
+# %% [markdown] reflect="decode_flops"
+# "The cache makes decoding 5 to 50 times faster" (erratum D19). Name four things that must stand beside such a number. What
+# are yours, for the measurement above?
+
+# %% [markdown]
+# ---
+# ## 5.16 Is larger better?
+# *more · about 30 min*
+#
+# Some text to learn, character by character: a part of Python's own library. Who knows no more than how frequent each
+# character is, pays the *unigram* loss:
+
+# %%
+text = "".join(map(inspect.getsource, (argparse, textwrap, inspect)))
+letters = sorted(set(text))
+ids = torch.tensor([letters.index(letter) for letter in text])
+train, held_out = ids[:-20_000], ids[-20_000:]
+shares = torch.bincount(train, minlength=len(letters)).double() / len(train)
+unigram = -(shares[held_out] + 1e-6).log().mean().item()
+print(f"{len(train):,} characters of {len(letters)} kinds; unigram loss {unigram:.2f} nats")
+
+
+def batch_of(source, places):
+    """Inputs and targets of 64 characters from each place."""
+    rows = torch.stack([source[place : place + 65] for place in places])
+    return rows[:, :-1], rows[:, 1:]
+
+# %% [markdown]
+# Models do better, and larger ones more so: the loss falls along a curve, fast at first, then slower, towards a floor. What is
+# left there is the text's own surprise. A law of three numbers fits well:
+#
+# > **loss(N) = E + A · N^(−α)**
+#
+# Tempting: on log axes a power is a straight line, so fit one. Below, a law that we plant, a line through its first points,
+# and what the line says about the next sizes:
+
+# %%
+sizes = [10 ** (5 + step / 2) for step in range(11)]
+planted = [1.69 + 406.4 * size**-0.34 for size in sizes]
+x, y = torch.tensor(sizes).double().log(), torch.tensor(planted).double().log()
+slope = ((x - x[:6].mean())[:6] * (y - y[:6].mean())[:6]).sum() / (x - x[:6].mean())[:6].square().sum()
+line = (y[:6].mean() + slope * (x - x[:6].mean())).exp()
+show(plots.loss_by_size(sizes, planted, {"a line through the first six": (sizes, line)}, ("the floor E", 1.69)),
+     "Points that bend towards a floor, and a line that goes on falling below it.")
+
+# %%
+predict("three-numbers", "A law with three free numbers is fitted to three trained models. The curve goes exactly through all three. So the law…",
+        ["holds", "is not tested at all", "is wrong"])
+
+# %% [markdown]
+# ### Exercise 5.16 · `fit_power_law` · stretch · about 22 min
+# - **Build** the fit of all three numbers. If the floor were known, `log(loss − E)` would be a straight line in `log(size)`: so
+#   try floors below the lowest loss, fit a line to each, and keep the best.
+# - **Done when** the check below passes: exact data within 2 %.
+#
+# <details><summary>Hint 1 · where</summary>One unknown is awkward (E); with it, the other two are a straight line.</details>
+# <details><summary>Hint 2 · what</summary>Put the floors closer together near the lowest loss, or search again around the best
+# one.</details>
+# <details><summary>Hint 3 · how</summary>For a line: slope = Σ(x − x̄)(y − ȳ) / Σ(x − x̄)². Then alpha = −slope, A =
+# exp(ȳ − slope · x̄). Compare the squared errors of the lines.</details>
+
+# %% exercise="fit_power_law"
+def fit_power_law(sizes, losses):
+    """Fit E + A · size^(−alpha).
+
+    sizes, losses: lists of numbers, of equal length, in any order
+    Returns a dict of floats: E, A, alpha (> 0).
+    Paper: Kaplan et al. 2020; with a floor: Hoffmann et al. 2022, §3.3.
+    """
+    ### BEGIN SOLUTION
+    x, losses = torch.tensor(sizes, dtype=torch.float64).log(), torch.tensor(losses, dtype=torch.float64)
+
+    def line(floor):
+        y = (losses - floor).log()
+        slope = ((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum()
+        guess = floor + (y.mean() + slope * (x - x.mean())).exp()
+        error = (guess / losses - 1).square().sum()
+        return error.item(), floor, (y.mean() - slope * x.mean()).exp().item(), -slope.item()
+
+    low, high = 0.0, losses.min().item() * (1 - 1e-6)
+    for _ in range(12):
+        tried = [line(low + (high - low) * step / 40) for step in range(41)]
+        best = min(range(41), key=lambda step: tried[step][0])
+        width = (high - low) / 40
+        low, high = low + max(best - 1, 0) * width, low + min(best + 1, 40) * width
+    _, floor, a, alpha = tried[best]
+    return {"E": floor, "A": a, "alpha": alpha}
+    ### END SOLUTION
+
+# %% check="fit_power_law"
+check(fit_power_law, points=4)
+
+# %% [markdown]
+# **Look.** First the planted law, from exact and from noisy losses. Which of the three numbers suffers most?
+
+# %% tags=["demo"]
+with need("fit_power_law"):
+    print("planted        E 1.69   A 406.4   alpha 0.34")
+    for noise in (0, 0.001, 0.01):
+        torch.manual_seed(1)
+        fit = fit_power_law(sizes, [loss + noise * torch.randn(()).item() for loss in planted])
+        print(f"noise {noise:<6}   E {fit['E']:.2f}   A {fit['A']:.1f}   alpha {fit['alpha']:.2f}")
+
+# %% [markdown]
+# Now a real sweep: four models learn those characters for the same number of steps. A trap: narrow tied models that start with
+# tiny numbers stay at the *unigram* loss for hundreds of steps, and sizes that are all stuck fit a fine "law" of nothing. So we
+# print how far below that line each one is.
+
+# %%
+def trained(d_model, n_layers, steps=150):
+    """(parameters of the blocks, loss on held-out text) after that many steps."""
+    torch.manual_seed(0)
+    small = SmallModel(ModelConfig(len(letters), d_model, 4, n_layers, 4 * d_model, 64))
+    optimizer = torch.optim.AdamW(small.parameters(), lr=4e-3, betas=(0.9, 0.99))
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = 4e-3 * min((step + 1) / 20, (steps - step) / 60, 1)
+        inputs, targets = batch_of(train, torch.randint(len(train) - 65, (16,)))
+        loss = F.cross_entropy(small(inputs).flatten(0, 1), targets.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    inputs, targets = batch_of(held_out, range(0, len(held_out) - 65, 65))
+    with torch.no_grad():
+        loss = F.cross_entropy(small(inputs).flatten(0, 1), targets.flatten())
+    return sum(part.numel() for part in small.blocks.parameters()), loss.item()
+
+# %% tags=["demo"]
+with need("fit_power_law"):
+    assert fit_power_law(sizes, planted)["E"] > 0, "first the exercise, then the sweep"
+    start = time.perf_counter()
+    swept, lost = zip(*(trained(*shape) for shape in ((8, 1), (16, 1), (32, 2), (64, 2))))
+    for n_params, loss in zip(swept, lost):
+        print(f"{n_params:7,} parameters in the blocks: {loss:.3f} nats, {unigram - loss:.2f} below unigram")
+    fit = fit_power_law(swept, lost)
+    print(f"{time.perf_counter() - start:.0f} s;", {name: round(value, 3) for name, value in fit.items()})
+    places = [swept[0] * 1.3**step for step in range(22)]
+    law = [fit["E"] + fit["A"] * place ** -fit["alpha"] for place in places]
+    show(plots.loss_by_size(swept, lost, {"fitted law": (places, law)}, ("unigram", unigram),
+                            title="Four small models, equal steps", xlabel="parameters in the blocks"),
+         f"Four points falling from {lost[0]:.2f} to {lost[-1]:.2f}, and the fitted curve through them.")
+    reveal("three-numbers", "is not tested at all", "Four points leave one to disagree. People use dozens.")
+
+# %% [markdown] reflect="fit_power_law"
+# All four saw the same few tokens. Why is the fitted E no statement about Python's text, and what would you change to make it one?
+# Your sentence:
+
+# %% [markdown]
+# ---
+# ## 5.17 Spend a budget
+# *more · about 20 min*
+#
+# Training costs about 6 operations per parameter and token: two in the forward pass, four backwards. With a law in both, N
+# parameters and D tokens,
+#
+# > **loss = E + A · N^(−α) + B · D^(−β)**, and 6 · N · D = budget
+#
+# more of one is less of the other. Too few parameters, and the first term stays; too few tokens, and the second does.
+
+# %%
+predict("budget", "You get 100 times the budget, and both exponents are alike. The best model has…",
+        ["100 times the parameters", "10 times the parameters, 10 times the tokens", "the same size, more tokens"])
+
+# %% [markdown]
+# ### Exercise 5.17 · `compute_optimal` · stretch · about 15 min
+# - **Build** the best split of a budget: `n_params, n_tokens`. By a formula (put D = flops / 6N into the law, and set the slope
+#   in N to 0) or by a search.
+# - **Done when** the check below passes: within 1 %, and 6 · N · D is the whole budget.
+#
+# <details><summary>Hint 1 · where</summary>One free number is left: N.</details>
+# <details><summary>Hint 2 · what</summary>At the bottom of the valley, αA·N^(−α) = βB·D^(−β).</details>
+# <details><summary>Hint 3 · how</summary>N = (αA / βB)^(1/(α+β)) · (flops / 6)^(β/(α+β)).</details>
+
+# %% exercise="compute_optimal"
+def compute_optimal(flops, fit):
+    """The cheapest loss that a budget can buy.
+
+    fit: a dict with E, A, alpha, B, beta
+    Returns n_params, n_tokens (floats), with 6 · n_params · n_tokens = flops.
+    Paper: Hoffmann et al. 2022, §3.3, eq. 4.
+    """
+    ### BEGIN SOLUTION
+    total = fit["alpha"] + fit["beta"]
+    balance = fit["alpha"] * fit["A"] / (fit["beta"] * fit["B"])
+    n_params = balance ** (1 / total) * (flops / 6) ** (fit["beta"] / total)
+    return n_params, flops / 6 / n_params
+    ### END SOLUTION
+
+# %% check="compute_optimal"
+check(compute_optimal, points=3)
+
+# %% tags=["demo"]
+published = dict(E=1.69, A=406.4, alpha=0.34, B=410.7, beta=0.28)  # Hoffmann et al. 2022, approach 3
+with need("compute_optimal"):
+    for flops in (1e18, 1e20, 1e22, 1e24):
+        n_params, n_tokens = compute_optimal(flops, published)
+        print(f"{flops:.0e} operations: {n_params:.1e} parameters, {n_tokens:.1e} tokens, {n_tokens / n_params:.0f} per parameter")
+    reveal("budget", "10 times the parameters, 10 times the tokens", "N grows with the power beta/(alpha + beta), here one half.")
+
+# %% [markdown]
+# **Play.** Take the best split of a budget, then a model ten times too large or too small. What does the mistake cost, and in
+# which direction is it cheaper?
+
+# %% tags=["demo"]
+with need("compute_optimal"):
+    widgets.scaling_explorer(published, compute_optimal)
+
+# %% [markdown]
+# A last claim: "a large model on little data underfits", say the notes in one item, and "overfits" in two others.
+
+# %%
+sides = notes.example("002-parameters-alone-data").inputs
+print(notes.example("002-parameters-alone-data").compare(sides["a"] == sides["b"], "consistent"))
+print(notes.erratum("D33"))
+
+# %% [markdown] reflect="compute_optimal"
+# A model that many people will use for years is often trained on far more tokens than this. Which cost does the formula leave
+# out? Your sentence:
 
 # %% [markdown]
 # ---

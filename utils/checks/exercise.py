@@ -33,6 +33,7 @@ class Case:
     watch     the shapes of all floating tensors are reported
     repeats   the name of the case whose numbers this one uses again
     mutates   the argument that is to be changed in place: its state afterwards is compared (Request.mutates)
+    after     what happens between the calls (Request.after)
     as_made   a module keeps the weights it starts with
     zero      parameters whose names begin like this are 0 instead of drawn: to silence a branch
     """
@@ -52,6 +53,7 @@ class Case:
     hidden: bool = False
     repeats: str = ""
     mutates: str = ""
+    after: str = ""
     zero: tuple = ()
     as_made: bool = False
 
@@ -187,6 +189,7 @@ def request_for(exercise, case, seed):
         bans=list(exercise.bans),
         watch=case.watch,
         mutates=case.mutates,
+        after=case.after,
         script=exercise.script,
         seconds=SECONDS,
         seed=draw.seed_of(source, "global"),

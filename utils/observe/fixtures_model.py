@@ -141,15 +141,50 @@ SIZES = dict(vocab_size=11, d_model=12, n_heads=3, n_layers=3, d_ff=10, max_len=
 
 
 def small_model(counts=False, training=False, seed=0, **sizes):
-    """A SmallModel of SIZES, or of others, whose numbers come from the seed; softmax stays soft, no bias is 0."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = SmallModel(ModelConfig(**SIZES | sizes), counts).to(torch.float64)
+    """A SmallModel of SIZES, or of others, whose numbers come from the seed; softmax stays soft, no bias is 0.
+
+    training: the flag it is handed over with; "mixed": True but for the first block.
+    """
+    state = torch.get_rng_state()
+    model = SmallModel(ModelConfig(**SIZES | sizes), counts).to(torch.float64)
+    torch.set_rng_state(state)
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         spread = 0.4 if name.startswith(("token_embedding", "positions")) else parameter.shape[-1] ** -0.5
         parameter.data = spread * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-    return model.train(training)
+    model.train(bool(training)).blocks[0].train(training is True)
+    return model
 
 
-KINDS = {"small_model": small_model}
+class _Store:
+    """Keys and values of each layer as a list of what was appended; `cuts[n]`: its length when it is lent once more.
+
+    It keeps no limits: a learner's cache does more than this one.
+    """
+
+    def __init__(self, n_layers=3, cuts=(), name=""):
+        self.held = [[] for _ in range(n_layers)]
+        self.cuts = list(cuts)
+
+    @property
+    def length(self):
+        return min(sum(k.shape[2] for k, v in layer) for layer in self.held)
+
+    def append(self, layer, k, v):
+        self.held[layer].append((k.detach().clone(), v.detach().clone()))
+        return tuple(torch.cat(parts, 2) for parts in zip(*self.held[layer], strict=True))
+
+    def state_dict(self):
+        joined = [[torch.cat(part, 2) for part in zip(*layer, strict=True)] for layer in self.held]
+        return {
+            f"{kind} of layer {n}": part for n, pair in enumerate(joined) for kind, part in zip("kv", pair, strict=True)
+        }
+
+    def handed_over(self):
+        cut = self.cuts.pop(0) if self.cuts else None
+        if cut is not None:
+            whole = [(torch.cat(part, 2)[:, :, :cut] for part in zip(*layer, strict=True)) for layer in self.held]
+            self.held = [[tuple(parts)] for parts in whole]
+
+
+KINDS = {"small_model": small_model, "cache": _Store}
