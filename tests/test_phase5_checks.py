@@ -21,7 +21,8 @@ def test_every_script_has_an_exercise():
 @pytest.mark.parametrize("way", ["class", "functional", "namesake"])
 def test_torchs_own_optimiser_and_clipping_are_off(way):
     """Are torch's AdamW, its functional form and its clipping refused by whatever name they come?"""
-    from tests.bank.phase5_optimiser import TorchsFunctional, torchs_own, torchs_own_by_another_name
+    from tests.bank.phase5_optimiser import TorchsFunctional, torchs_own
+    from tests.bank.phase5_schedule import torchs_own_by_another_name
 
     name, obj = {
         "class": ("AdamW", torchs_own),

@@ -36,8 +36,8 @@
 # | [5.15 What a cache costs](#5.15-What-a-cache-costs) | `kv_cache_bytes` `decode_flops` | 30 | more |
 # | [5.16 Is larger better?](#5.16-Is-larger-better?) | `fit_power_law` | 30 | more |
 # | [5.17 Spend a budget](#5.17-Spend-a-budget) | `compute_optimal` | 20 | more |
-# | [5.20 Every number of the notes](#5.20-Every-number-of-the-notes) | – | 6 | more |
-# | [5.21 Say it aloud](#5.21-Say-it-aloud) | three answers, recap | 12 | core |
+# | [5.18 Every number of the notes](#5.18-Every-number-of-the-notes) | – | 6 | more |
+# | [5.19 Say it aloud](#5.19-Say-it-aloud) | three answers, recap | 12 | core |
 #
 # The core path is at most three hours; minutes are estimates until learners have been timed. You can stop after any
 # section. To come back, run the setup cell and the cells you have solved.
@@ -627,7 +627,7 @@ print(TRAIN[:3])
 
 # %% tags=["demo"]
 with need("AdamW", "learning_rate", "train_step"):
-    def trained(n_steps, peak=0.02):
+    def adder_after(n_steps, peak=0.02):
         torch.manual_seed(1)
         model, losses = SmallModel(SIZES), []
         made = AdamW(model.parameters(), lr=0.0, weight_decay=0.01)
@@ -638,7 +638,7 @@ with need("AdamW", "learning_rate", "train_step"):
             losses.append(train_step(model, made, micro, 1.0))
         return model, losses
 
-    model, losses = trained(150)
+    adder, losses = adder_after(150)
     show(plots.training_curve(losses, 7),
          f"Loss over 150 steps: it starts at {losses[0]:.2f}, near ln 7 = 1.95, which a dotted line marks, and ends at "
          f"{losses[-1]:.2f}.")
@@ -703,7 +703,7 @@ check(exposure_gap, points=3)
 
 # %% tags=["demo"]
 with need("exposure_gap", "train_step", "AdamW", "learning_rate"):
-    runs = {20: trained(20)[0], 60: trained(60)[0], 150: model, 250: trained(250)[0]}
+    runs = {20: adder_after(20)[0], 60: adder_after(60)[0], 150: adder, 250: adder_after(250)[0]}
     found = {n: exposure_gap(run, (TEST[:, :2], TEST[:, 2:])) for n, run in runs.items()}
     for n, gap in found.items():
         print(f"{n:4} steps: true prefix {gap['teacher_forced']:6.1%}, own words {gap['free_running']:6.1%}, "
@@ -1717,7 +1717,7 @@ print(notes.erratum("D33"))
 
 # %% [markdown]
 # ---
-# ## 5.20 Every number of the notes
+# ## 5.18 Every number of the notes
 # *more · about 6 min*
 #
 # The rest of the worked numbers, through what you built. `you ✓`: yours is what comes out; `notes ✗`: theirs is not, and
@@ -1766,7 +1766,7 @@ with need("sample", "filter_logits", "beam_search"):
 
 # %% [markdown]
 # ---
-# ## 5.21 Say it aloud
+# ## 5.19 Say it aloud
 # *core · about 12 min*
 #
 # Three questions that interviewers ask. Write as you would speak: five to eight sentences. A person grades these.
