@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from utils.checks import draw
-from utils.observe import Request, fixtures, observe, parts_of
+from utils.observe import Request, fixtures, observe, parts_of, scripts
 from utils.observe.codec import Fixture
 from utils.observe.forbid import free
 
@@ -33,6 +33,7 @@ class Case:
     watch     the shapes of all floating tensors are reported
     repeats   the name of the case whose numbers this one uses again
     mutates   the argument that is to be changed in place: its state afterwards is compared (Request.mutates)
+    after     what happens between the calls (Request.after)
     as_made   a module keeps the weights it starts with
     zero      parameters whose names begin like this are 0 instead of drawn: to silence a branch
     """
@@ -52,6 +53,7 @@ class Case:
     hidden: bool = False
     repeats: str = ""
     mutates: str = ""
+    after: str = ""
     zero: tuple = ()
     as_made: bool = False
 
@@ -99,6 +101,7 @@ class Exercise:
     properties  functions (observation, case, request) -> text or None, judged besides the comparison with the twin
     fresh       the result must share no storage with an argument
     whole       score is 1 or 0, nothing between (predicates, decisions)
+    script      a name in utils.observe.scripts, or "": what plays with the object; cases hold the arguments of the play
     """
 
     name: str
@@ -114,15 +117,18 @@ class Exercise:
     properties: tuple = ()
     fresh: bool = False
     whole: bool = False
+    script: str = ""
 
     @property
     def is_module(self):
-        return inspect.isclass(self.expected) and issubclass(self.expected, nn.Module)
+        return not self.script and inspect.isclass(self.expected) and issubclass(self.expected, nn.Module)
 
     @property
     def kind(self):
         """What is asked of a learner: a "function", a "module", or the class of an "object" of another sort."""
-        return "module" if self.is_module else "object" if inspect.isclass(self.expected) else "function"
+        if self.is_module:
+            return "module"
+        return "object" if inspect.isclass(self.expected) and not self.script else "function"
 
     @functools.cached_property
     def visible(self):
@@ -183,6 +189,8 @@ def request_for(exercise, case, seed):
         bans=list(exercise.bans),
         watch=case.watch,
         mutates=case.mutates,
+        after=case.after,
+        script=exercise.script,
         seconds=SECONDS,
         seed=draw.seed_of(source, "global"),
     )
@@ -218,6 +226,8 @@ def _call(exercise, specs, seed, dtype):
 def _arguments(exercise, method, specs, seed, dtype):
     """{"args": …, "options": …}: what has no default goes by position, in the twin's order, the rest by keyword."""
     target = exercise.expected if exercise.kind == "function" else getattr(exercise.expected, method)
+    if exercise.script:
+        target = scripts.SCRIPTS[exercise.script](exercise.expected)
     values = draw.draw_all(specs, seed, dtype, exercise.library)
     args = {}
     for name, parameter in inspect.signature(target).parameters.items():

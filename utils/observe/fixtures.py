@@ -8,7 +8,7 @@ that a learner's function could read: `build` returns a bare module.
 import torch
 from torch import nn
 
-from utils.observe import fixtures_blocks, fixtures_masked, layers
+from utils.observe import fixtures_blocks, fixtures_masked, fixtures_model, fixtures_training, layers
 
 WIDTH = 8  # of the inputs of every attention here
 OUT = 5
@@ -142,15 +142,14 @@ KINDS = {"attention": _Attention, "mean": _Mean, "whisper": _Whisper}
 
 
 def build(name, options):
-    """The fixture of this name: a layer or loss of `layers`, or an attention as a module that shows nothing of what it
-    does. Raises KeyError for an unknown one.
+    """The fixture of this name: a model, a layer or loss of `layers`, or an attention as a module that shows nothing
+    of what it does. Raises KeyError for an unknown one.
 
     options may hold `training`: the flag it is handed over with.
     """
-    if name in fixtures_blocks.KINDS:
-        return fixtures_blocks.KINDS[name](**options)
-    if name == "masked":
-        return fixtures_masked.masked(**options)
+    for family in (fixtures_blocks, fixtures_masked, fixtures_model, fixtures_training):
+        if name in family.KINDS:
+            return family.KINDS[name](**options)
     if name in layers.MAKERS:
         return layers.MAKERS[name](**options)
     options = dict(options)

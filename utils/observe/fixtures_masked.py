@@ -113,3 +113,6 @@ def masked(kind="right", fill=float("-inf"), average=False, late="", n_heads=2, 
             return (shares @ v).transpose(1, 2).flatten(2) @ last.to(x.dtype)
 
     return Attention().train(training)
+
+
+KINDS = {"masked": masked}

@@ -8,6 +8,7 @@ The course's own twins run free of the nets, except the twin of the exercise tha
 import contextlib
 import functools
 import inspect
+import sys
 import threading
 import types
 from contextvars import ContextVar
@@ -34,6 +35,12 @@ BANS = {  # what an exercise may name in `forbid`: parts of operation names, and
         (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm),
     ),
     "gelu": (("gelu",), (nn.GELU,)),
+    "losses": (
+        ("cross_entropy", "nll_loss", "kl_div"),
+        (nn.CrossEntropyLoss, nn.NLLLoss, nn.KLDivLoss),
+    ),
+    "optimisers": (("_fused_adam",), (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam)),
+    "clipping": ((), ()),
     "blocks": ((), (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.Transformer)),
 }
 
@@ -49,7 +56,7 @@ class _Bans:
     def __init__(self, groups, own_twin, shapes):
         self.parts = tuple(part for group in groups for part in BANS[group][0])
         self.classes = tuple(cls for group in groups for cls in BANS[group][1])
-        self.autograd = "autograd" in groups
+        self.doors = [door for group in groups for door in DOORS.get(group, tuple)()]
         self.own_twin, self.shapes = own_twin, shapes
         self.caught = None  # the first banned name that was called, even if the learner's code swallowed the error
         self._known = _KNOWN.setdefault(self.parts, {})
@@ -136,21 +143,35 @@ def bans(groups=(), own_twin=None, shapes=None, all_along=True):
             nets.enter_context(rules.nets())
         for cls in rules.classes:
             for method in ("__init__", "forward"):
-                nets.enter_context(_patched(cls, method, rules, f"nn.{cls.__name__}"))
+                if hasattr(cls, method):  # an optimiser has no forward
+                    nets.enter_context(_patched(cls, method, rules, f"{cls.__module__.split('.')[1]}.{cls.__name__}"))
         own = "a thread of your own"  # modes see one thread; a Jupyter kernel has others, which may start more
         nets.enter_context(_patched(threading.Thread, "start", rules, own, only_in=threading.get_ident()))
-        if rules.autograd:
-            for module, name in _autograd_doors():
-                nets.enter_context(_patched(module, name, rules, "autograd"))
+        for module, name, says in rules.doors:
+            nets.enter_context(_patched(module, name, rules, says))
         yield rules
 
 
 def _autograd_doors():
     """Every way into automatic differentiation, whatever has been imported by now."""
-    yield torch.autograd, "_engine_run_backward"
-    yield torch.autograd.graph, "_engine_run_backward"
-    yield torch.autograd.forward_ad, "make_dual"
-    yield torch.autograd.forward_ad, "enter_dual_level"
+    yield torch.autograd, "_engine_run_backward", "autograd"
+    yield torch.autograd.graph, "_engine_run_backward", "autograd"
+    yield torch.autograd.forward_ad, "make_dual", "autograd"
+    yield torch.autograd.forward_ad, "enter_dual_level", "autograd"
+
+
+def _optimiser_doors():
+    """What torch's own Adam and AdamW, and their functional forms, all come to."""
+    for name in ("_single_tensor_adam", "_multi_tensor_adam", "_fused_adam"):
+        yield sys.modules[torch.optim.Adam.__module__], name, "torch's own Adam"
+
+
+def _clipping_doors():
+    """What torch's own clip_grad_norm_ ends in, by whatever name it was imported."""
+    yield torch.nn.utils.clip_grad, "_clip_grads_with_norm_", "torch's own clip_grad_norm_"
+
+
+DOORS = {"autograd": _autograd_doors, "optimisers": _optimiser_doors, "clipping": _clipping_doors}
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import contextlib
 import linecache
+import math
 import os
 import traceback
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from functools import cache
 import torch
 from torch import nn
 
-from utils.observe import codec, fixtures, forbid, layout, limits
+from utils.observe import codec, fixtures, forbid, layout, limits, scripts
 from utils.observe.effects import parts_of, same, shares, snapshot
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -30,6 +31,9 @@ class Request:
     bans        groups of `forbid.BANS`; own_twin: whether the course's own answer is banned, too
     watch       whether the shapes of all floating tensors made are reported
     mutates     the argument whose state after the call is reported as the value; "self": the module, "": none
+    after       "spoil": tensors handed over are overwritten after each call; "keep": an earlier answer that a later
+                call changes is reported
+    script      a name in `scripts.SCRIPTS`, or "": what plays with the object and is called in its place
     """
 
     kind: str
@@ -45,6 +49,8 @@ class Request:
     own_twin: bool = False
     watch: bool = False
     mutates: str = ""
+    after: str = ""
+    script: str = ""
     seconds: float = 10.0  # for one call
     seed: int = 0
 
@@ -121,6 +127,7 @@ class _Run:
         self.handed = {}  # {argument: (value, snapshot)} of an object's constructor: not to be changed later, either
         self.built = {}  # generators and fixtures of this request: equal ones are one object
         self.lent = {}  # {"w_o.weight": parameter} of the modules handed to a function
+        self.answers = []  # (snapshot, part) of what earlier calls gave, where it has to stay as it was
 
     def go(self):
         target, module = self.obj, None
@@ -131,14 +138,17 @@ class _Run:
         elif not callable(target):
             self._problem("type", f"a {self.asked.kind} is expected here, this is {_a(target)}")
             return
+        elif self.asked.script:
+            target = scripts.SCRIPTS[self.asked.script](target)
         elif self.asked.kind == "object":
             target = self._object()
             if target is None:
                 return
         for index, call in enumerate(self.asked.calls):
             self.seen["calls"].append(self._call(target, module, call, index))
-            if self.seen["calls"][-1]["raised"] and index + 1 < len(self.asked.calls):
-                break
+            raised = self.seen["calls"][-1]["raised"]
+            if raised and not (self.asked.kind == "object" and "ValueError" in raised["is"]):
+                break  # of an object, a refusal ends nothing: it is to work as before
 
     def _module(self):
         """The learner's module, moved to the run's dtype and filled, or None with `problem` set."""
@@ -233,7 +243,18 @@ class _Run:
         if module is not None and not same(state, module):
             notes["changed"].append("the module's own state or train/eval flag")
         notes["shares"] = [key for key, value in named.items() if shares(result, value)]
+        self._afterwards(result, named.values(), notes)
         return notes
+
+    def _afterwards(self, result, handed, notes):
+        """What `after` asks for between two calls."""
+        if self.asked.after == "spoil":
+            for value in filter(_floating, handed):
+                value.fill_(math.nan)
+        elif self.asked.after == "keep":
+            if not all(same(was, part) for was, part in self.answers):
+                notes["changed"].append("an earlier answer")
+            self.answers += [(snapshot(part), part) for part in parts_of(result)]
 
     def _gradients(self, result, leaves, module, cotangents, notes):
         outputs = [part for part in parts_of(result) if _floating(part)]
@@ -269,6 +290,7 @@ class _Run:
                 key = repr(value)
                 if key not in self.built:
                     self.built[key] = self._build(value)
+                getattr(self.built[key], "handed_over", int)()  # a fixture that changes from call to call
                 return self.built[key]
             return value
 
