@@ -142,7 +142,8 @@ class MaximumOnly(Tiled):
 @tiled("wrong", "that is plain attention")
 class WholeTable(Tiled):
     def __call__(self, q, k, v, q_block, kv_block, causal=False):
-        return super().__call__(q, k, v, q.shape[-2] + 0 * q_block, k.shape[-2])
+        self.refuse(q_block, kv_block)
+        return super().__call__(q, k, v, q.shape[-2], k.shape[-2], causal)
 
 
 @tiled("wrong")

@@ -21,8 +21,8 @@ EXERCISES = {}  # name -> Exercise, in the order of the course
 class Case:
     """One situation in which the learner's object is compared with the twin.
 
-    args      {name: spec} of the call; `then` holds further calls on the same object. Of an object "method" names what is
-              called, or the attribute that is read; a module's is forward unless it says otherwise
+    args      {name: spec} of the call; `then` holds further calls on the same object. Of an object "method" names what
+              is called, or the attribute that is read; of a module it may, in place of forward
     init      {name: spec} of the constructor of a module or object
     kind      "plain"; "edge" (empty rows, refusals: everything it shows counts under properties); "chance" (train mode;
               `judge(got, settled)` replaces the comparison, where `settled` is the twin's observation without chance)

@@ -14,7 +14,7 @@ def patchify(images, patch_size):
     """torch's im2col; it wants floating numbers, and float64 holds every integer that an image may have."""
     height, width = images.shape[-2:]
     if patch_size < 1 or height % patch_size or width % patch_size:
-        raise ValueError(f"patch_size must divide height and width, and {patch_size} does not divide {height} × {width}")
+        raise ValueError(f"patch_size must divide height and width, and {patch_size} does not: {height} × {width}")
     wide = images if images.is_floating_point() else images.double()
     return F.unfold(wide, patch_size, stride=patch_size).transpose(1, 2).to(images.dtype)
 

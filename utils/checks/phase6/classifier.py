@@ -142,10 +142,10 @@ register(
         ),
         case("no padding", dict(tokens=tokens(11, 3, 5), pad_mask=lengths(5, 5, 5, 5)), init=config(n_layers=1)),
         case("one token", dict(tokens=tokens(11, 2, 1), pad_mask=lengths(1, 1, 1)), then=(PAIR,), init=config()),
-        case("a sentence of padding", dict(tokens=tokens(11, 2, 4), pad_mask=lengths(4, 0, 3)), init=config(), kind="edge"),
+        case("a row of padding", dict(tokens=tokens(11, 2, 4), pad_mask=lengths(4, 0, 3)), init=config(), kind="edge"),
         case("dropout 0.5 in eval", PAIR, init=config(dropout=0.5), grad=False),
         case("dropout 1 in training", PAIR, init=config(dropout=1.0), train=True, grad=False),
-        case("dropout 1 in training, post-norm", PAIR, init=config(dropout=1.0, norm_first=False), train=True, grad=False),
+        case("dropout 1, post-norm", PAIR, init=config(dropout=1.0, norm_first=False), train=True, grad=False),
     ),
     mistakes={
         "average the real tokens": Replays(
@@ -165,8 +165,6 @@ register(
         ),
         "no √d_model here": wrong(placed=lambda self, rows: self.positions(rows * rows.shape[-1] ** 0.5)),
         "positions are missing": wrong(placed=lambda self, rows: rows),
-        "positions are learned here: positions.table": Spotted(
-            rules.missing("positions.table"), _Sinusoidal
-        ),
+        "positions are learned here: positions.table": Spotted(rules.missing("positions.table"), _Sinusoidal),
     },
 )

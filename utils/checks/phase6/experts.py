@@ -161,9 +161,9 @@ register(
             wrong(balance=of_the_kept), wrong(balance=of_the_kept_anew)
         ),
         "even routing gives 1": Replays(
-            wrong(balance=lambda l, c, w, k: even(l, c, w, k) / l.shape[1]),
-            wrong(balance=lambda l, c, w, k: even(l, c, w, k) * k),
-            wrong(balance=lambda l, c, w, k: even(l, c, w, k) / l.shape[1] * k),
+            wrong(balance=lambda logits, c, w, k: even(logits, c, w, k) / logits.shape[1]),
+            wrong(balance=lambda logits, c, w, k: even(logits, c, w, k) * k),
+            wrong(balance=lambda logits, c, w, k: even(logits, c, w, k) / logits.shape[1] * k),
         ),
         "probabilities are those of all experts": wrong(balance=of_the_weights),
         "balance teaches through the probabilities: do not cut them off": wrong(balance=cut_off),

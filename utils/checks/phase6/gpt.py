@@ -133,6 +133,7 @@ def pads_as_queries(self, tokens, pad_mask):
     return seen if pad_mask is None else seen & pad_mask[:, None, :, None]
 
 
+ONE = config(n_layers=1)
 SEVEN = dict(tokens=tokens(11, 2, 7))
 PADS = SEVEN | dict(pad_mask=lengths(7, 7, 4))
 X = dict(method="head", x=(2, 5, 12))
@@ -147,35 +148,37 @@ register(
     cases=(
         case("two sentences of seven", SEVEN, init=config()),
         case("post-norm", SEVEN, init=config(norm_first=False)),
-        case("an output of its own", SEVEN, init=config(tied=False)),
+        case("an output of its own", SEVEN, init=config(tied=False, n_layers=1)),
         case("two heads for keys and values", SEVEN, init=config(n_kv_heads=2)),
         case("as many heads for keys and values", SEVEN, init=config(n_kv_heads=4, n_layers=1)),
         case("padding on the right", PADS, init=config()),
-        case("padding here and there", SEVEN | dict(pad_mask=scattered([1, 1, 0, 1, 1, 0, 1], [1] * 7)), init=config()),
-        case("grouped and padded, post-norm", PADS, init=config(n_kv_heads=1, norm_first=False)),
+        case("padding here and there", SEVEN | dict(pad_mask=scattered([1, 1, 0, 1, 1, 0, 1], [1] * 7)), init=ONE),
+        case("grouped and padded, post-norm", PADS, init=config(n_kv_heads=1, norm_first=False, n_layers=1)),
         case("as long as the sentence may be", dict(tokens=tokens(11, 3, 9)), init=config(n_layers=1)),
-        case("one token, then seven", dict(tokens=tokens(11, 1, 1)), then=(SEVEN,), init=config(), train=True),
-        case("embed, at 0 and at 4", dict(method="embed", tokens=tokens(11, 2, 5)), then=(LATER,), init=config()),
-        case("head", X, then=(X | dict(x=(1, 3, 12)),), init=config()),
-        case("head of its own, post-norm", X, init=config(tied=False, norm_first=False)),
-        case(
-            "as it is made", SEVEN, init=config(), kind="chance", judge=blocks_differ, **MADE
-        ),
-        case("dropout 0.5 in eval", SEVEN, init=config(dropout=0.5), grad=False),
+        case("one token, then seven", dict(tokens=tokens(11, 1, 1)), then=(SEVEN,), init=ONE, train=True),
+        case("embed, at 0 and at 4", dict(method="embed", tokens=tokens(11, 2, 5)), then=(LATER,), init=ONE),
+        case("head", X, then=(X | dict(x=(1, 3, 12)),), init=ONE),
+        case("head of its own, post-norm", X, init=config(tied=False, norm_first=False, n_layers=1)),
+        case("as it is made", SEVEN, init=config(), kind="chance", judge=blocks_differ, **MADE),
+        case("dropout 0.5 in eval", SEVEN, init=config(dropout=0.5, n_layers=1), grad=False),
         case("dropout 1 in training", SEVEN, init=config(dropout=1.0), train=True, grad=False),
-        case("dropout 1 in training, post-norm", SEVEN, init=config(dropout=1.0, norm_first=False), train=True, grad=False),
-        case("padding in front", SEVEN | dict(pad_mask=mask(2, 7, empty=[(0, 0), (0, 1)])), init=config(), kind="edge"),
-        case("longer than max_len", dict(tokens=tokens(11, 2, 10)), init=config(), kind="edge", grad=False),
-        case("embed past max_len", LATER | dict(offset=5), init=config(), kind="edge", grad=False),
+        case(
+            "dropout 1 in training, post-norm",
+            SEVEN,
+            init=config(dropout=1.0, norm_first=False),
+            train=True,
+            grad=False,
+        ),
+        case("padding in front", SEVEN | dict(pad_mask=mask(2, 7, empty=[(0, 0), (0, 1)])), init=ONE, kind="edge"),
+        case("longer than max_len", dict(tokens=tokens(11, 2, 10)), init=ONE, kind="edge", grad=False),
+        case("embed past max_len", LATER | dict(offset=5), init=ONE, kind="edge", grad=False),
     ),
     mistakes={
         "a token must not see its future": wrong(
             seen=lambda self, tokens, pad_mask: None if pad_mask is None else oracle.padding_mask(pad_mask)
         ),
         "a token sees itself": wrong(seen=strictly_past),
-        "no √d_model here": wrong(
-            rows=lambda self, tokens: _Model.rows(self, tokens) * self.config.d_model**0.5
-        ),
+        "no √d_model here": wrong(rows=lambda self, tokens: _Model.rows(self, tokens) * self.config.d_model**0.5),
         "positions are missing": wrong(
             embed=lambda self, tokens, offset=0: F.dropout(self.rows(tokens), self.config.dropout, self.training)
         ),

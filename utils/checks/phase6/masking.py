@@ -82,7 +82,7 @@ register(
     expected=oracle.mask_tokens,
     phase=PHASE,
     section="6.2",
-    hint="choose real words with probability p; then a second draw, for each by itself: mask_id, another word, as it is.",
+    hint="choose real words with probability p; then a second draw for each: mask_id, another word, as it is.",
     grad=False,
     bans=(),
     cases=(

@@ -65,7 +65,7 @@ register(
     expected=oracle.patchify,
     phase=PHASE,
     section="6.8",
-    hint="split height into rows × patch_size and width into columns × patch_size; bring the two grid axes to the front.",
+    hint="split both sides into patches × patch_size; bring the two axes that count patches to the front.",
     bans=(),
     cases=(
         case("two pictures of 4 × 10, patches of 2", PHOTO),

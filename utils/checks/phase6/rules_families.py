@@ -306,6 +306,12 @@ def nan_too_far(got, request):
     return bool(v.isnan().any()) and bool(out[..., :clean, :].isnan().any())
 
 
+def nan_far_below(got, request):
+    """Scores far below 0: is the answer not finite, though every query sees something?"""
+    low = bool((argument(request, "q") @ argument(request, "k").mT).amax() < -700)
+    return low and not all(bool(part.isfinite().all()) for part in said(got))
+
+
 def whole_table(got, request):
     """Was a table of q_len × kv_len floating numbers made?"""
     q_len, kv_len = argument(request, "q").shape[-2], argument(request, "k").shape[-2]

@@ -18,29 +18,46 @@ def past(q_len, kv_len, shift=0):
     return torch.ones(q_len, kv_len, dtype=torch.bool).tril(kv_len - q_len + shift)
 
 
-def plain(seen=past, scale=0.5, total=lambda scores: scores.logsumexp(-1), kept=lambda kv_len, block: kv_len):
-    """A wrong twin with the whole table of scores."""
-
-    def faulty(q, k, v, q_block, kv_block, causal=False):
-        refuse(q_block, kv_block)
-        n_keys = kept(k.shape[-2], kv_block)
-        k, v = k[..., :n_keys, :], v[..., :n_keys, :]
-        scores = q @ k.mT / q.shape[-1] ** scale
-        visible = seen(*scores.shape[-2:]) if causal else torch.ones(scores.shape[-2:], dtype=torch.bool)
-        out = oracle.masked_softmax(scores, visible.expand(scores.shape)) @ v
-        return out, total(scores.masked_fill(~visible, -torch.inf))
-
-    return faulty
-
-
-def tiles(q, k, q_block, kv_block, causal):
-    """(rows, keys, scores, hidden) of every tile, future ones included."""
+def tiles(q, k, q_block, kv_block):
+    """(rows, keys, scores) of every tile, future ones included."""
     q_len, kv_len = q.shape[-2], k.shape[-2]
     for top in range(0, q_len, q_block):
         for left in range(0, kv_len, kv_block):
             rows, keys = slice(top, min(top + q_block, q_len)), slice(left, min(left + kv_block, kv_len))
-            scores = q[..., rows, :] @ k[..., keys, :].mT / q.shape[-1] ** 0.5
-            yield rows, keys, scores, ~past(q_len, kv_len)[rows, keys] if causal else torch.tensor(False)
+            yield rows, keys, q[..., rows, :] @ k[..., keys, :].mT / q.shape[-1] ** 0.5
+
+
+def everything(q_len, kv_len):
+    return torch.ones(q_len, kv_len, dtype=torch.bool)
+
+
+def wrong(seen=past, skip=True, scale=1.0, whole_only=False, last=lambda total, best: total):
+    """A wrong twin in its parts, tile by tile; as it stands it is right."""
+
+    def faulty(q, k, v, q_block, kv_block, causal=False):
+        refuse(q_block, kv_block)
+        visible = (seen if causal else everything)(q.shape[-2], k.shape[-2])
+        strips = {}
+        for rows, keys, scores in tiles(q, k, q_block, kv_block):
+            parts, look = strips.setdefault(rows.start, []), visible[rows, keys].expand(scores.shape)
+            cut = whole_only and keys.start and keys.stop - keys.start < kv_block
+            if parts and (cut or (skip and not look.any())):
+                continue
+            low = torch.where(look, scores * scale, -1e30)
+            out = oracle.masked_softmax(scores * scale, look) @ v[..., keys, :]
+            parts.append((out, low.logsumexp(-1), low.amax(-1)))
+        strips = [joined(parts, last) for parts in strips.values()]
+        return torch.cat([out for out, _ in strips], -2), torch.cat([total for _, total in strips], -1)
+
+    return faulty
+
+
+def joined(parts, last):
+    """A strip from its tiles: weighed by their shares of the softmax."""
+    outs, totals, tops = (torch.stack(one) for one in zip(*parts, strict=True))
+    some = totals > -1e29
+    out = (oracle.masked_softmax(totals, some, dim=0)[..., None] * outs).sum(0)
+    return out, last(torch.where(some.any(0), totals.logsumexp(0), -torch.inf), tops.amax(0))
 
 
 def running(rescale_out=True, rescale_sum=True):
@@ -48,19 +65,20 @@ def running(rescale_out=True, rescale_sum=True):
 
     def faulty(q, k, v, q_block, kv_block, causal=False):
         refuse(q_block, kv_block)
-        best = [torch.full(q.shape[:-2], -1e30, dtype=q.dtype) for _ in range(q.shape[-2])]
-        sums, outs = [0.0] * q.shape[-2], [0.0] * q.shape[-2]
-        for rows, keys, scores, hidden in tiles(q, k, q_block, kv_block, causal):
-            scores = scores.masked_fill(hidden, -torch.inf)
-            for place, row in enumerate(range(rows.start, rows.stop)):
-                new = torch.maximum(best[row], scores[..., place, :].amax(-1))
-                shrink, p = (best[row] - new).exp(), (scores[..., place, :] - new[..., None]).exp()
-                sums[row] = sums[row] * (shrink if rescale_sum else 1) + p.sum(-1)
-                part = (p[..., None, :] @ v[..., keys, :])[..., 0, :]
-                outs[row] = outs[row] * (shrink[..., None] if rescale_out else 1) + part
-                best[row] = new
-        out = torch.stack([o / s[..., None] for o, s in zip(outs, sums, strict=True)], -2)
-        return out, torch.stack([b + s.log() for b, s in zip(best, sums, strict=True)], -1)
+        visible = (past if causal else everything)(q.shape[-2], k.shape[-2])
+        strips = {}
+        for rows, keys, scores in tiles(q, k, q_block, kv_block):
+            best, total, out = strips.setdefault(rows.start, (torch.full_like(scores[..., :1], -1e30), 0.0, 0.0))
+            if not visible[rows, keys].any():
+                continue
+            scores = scores.masked_fill(~visible[rows, keys], -torch.inf)
+            new = torch.maximum(best, scores.amax(-1, keepdim=True))
+            shrink, p = (best - new).exp(), (scores - new).exp()
+            total = total * (shrink if rescale_sum else 1) + p.sum(-1, keepdim=True)
+            out = out * (shrink if rescale_out else 1) + p @ v[..., keys, :]
+            strips[rows.start] = new, total, out
+        parts = [(out / total, (best + total.log())[..., 0]) for best, total, out in strips.values()]
+        return torch.cat([out for out, _ in parts], -2), torch.cat([total for _, total in parts], -1)
 
     return faulty
 
@@ -68,45 +86,34 @@ def running(rescale_out=True, rescale_sum=True):
 def each_by_itself(q, k, v, q_block, kv_block, causal=False):
     """The mean of the tiles' own outputs."""
     refuse(q_block, kv_block)
-    n_tiles = -(-k.shape[-2] // kv_block)
-    out = torch.zeros(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
-    for rows, keys, scores, hidden in tiles(q, k, q_block, kv_block, causal):
-        part = oracle.masked_softmax(scores, (~hidden).expand(scores.shape)) @ v[..., keys, :]
-        out = torch.cat([out[..., : rows.start, :], out[..., rows, :] + part, out[..., rows.stop :, :]], -2)
-    return out / n_tiles, oracle.tiled_attention(q, k, v, q_block, kv_block, causal)[1]
+    visible = (past if causal else everything)(q.shape[-2], k.shape[-2])
+    strips = {}
+    for rows, keys, scores in tiles(q, k, q_block, kv_block):
+        if visible[rows, keys].any():
+            look = visible[rows, keys].expand(scores.shape)
+            strips.setdefault(rows.start, []).append(oracle.masked_softmax(scores, look) @ v[..., keys, :])
+    outs = [torch.stack(parts).mean(0) for parts in strips.values()]
+    return torch.cat(outs, -2), oracle.tiled_attention(q, k, v, q_block, kv_block, causal)[1]
 
 
-def infinite(q, k, v, q_block, kv_block, causal=False):
-    """Exponentials without their maximum taken off: one row of −∞, or one of large scores, is NaN."""
+def without_maximum(q, k, v, q_block, kv_block, causal=False):
+    """Exponentials of the scores as they are: of scores far below 0 the sum is 0."""
     refuse(q_block, kv_block)
-    scores = q @ k.mT / q.shape[-1] ** 0.5
-    if causal:
-        scores = scores.masked_fill(~past(*scores.shape[-2:]), -torch.inf)
-    exp = scores.exp()
-    return exp @ v / exp.sum(-1, keepdim=True), exp.sum(-1).log()
+    visible = (past if causal else everything)(q.shape[-2], k.shape[-2])
+    strips = {}
+    for rows, keys, scores in tiles(q, k, q_block, kv_block):
+        total, out = strips.setdefault(rows.start, (0.0, 0.0))
+        if visible[rows, keys].any():
+            p = scores.masked_fill(~visible[rows, keys], -torch.inf).exp()
+            strips[rows.start] = total + p.sum(-1, keepdim=True), out + p @ v[..., keys, :]
+    parts = [(out / total, total.log()[..., 0]) for total, out in strips.values()]
+    return torch.cat([out for out, _ in parts], -2), torch.cat([total for _, total in parts], -1)
 
 
-def times_zero(q, k, v, q_block, kv_block, causal=False):
-    """Right but for NaN: every tile is multiplied, the future ones by 0."""
+def whole_table_besides(q, k, v, q_block, kv_block, causal=False):
     refuse(q_block, kv_block)
-    scores = q @ k.mT / q.shape[-1] ** 0.5
-    seen = past(*scores.shape[-2:]) if causal else torch.ones(scores.shape[-2:], dtype=torch.bool)
-    low = scores.masked_fill(~seen, -1e30)
-    weights = oracle.masked_softmax(scores, seen.expand(scores.shape))
-    return weights @ v, torch.where(seen.any(-1), low.logsumexp(-1), -torch.inf)
-
-
-def maximum(scores):
-    return scores.amax(-1)
-
-
-def sum_of_exponentials(scores):
-    return scores.exp().sum(-1)
-
-
-def log_of_the_rest(scores):
-    """Without the maximum put back."""
-    return (scores - scores.amax(-1, keepdim=True).nan_to_num(neginf=0.0)).exp().sum(-1).log()
+    (q @ k.mT).softmax(-1)
+    return oracle.tiled_attention(q, k, v, q_block, kv_block, causal)
 
 
 def far_below(*shape, shift):
@@ -132,7 +139,7 @@ register(
     expected=oracle.tiled_attention,
     phase=PHASE,
     section="6.10",
-    hint="for each tile of queries go over the tiles of keys; keep a maximum, a sum and an output per query, and rescale.",
+    hint="per tile of queries, go over tiles of keys; keep a maximum, a sum and an output per query, and rescale.",
     properties=(rules.in_tiles,),
     cases=(
         case("tiles of 5 × 3", LONG | dict(q_block=5, kv_block=3), watch=True),
@@ -143,7 +150,10 @@ register(
         case("wide tiles", EIGHT | dict(q_block=2, kv_block=8, causal=True)),
         case("tall tiles", EIGHT | dict(q_block=8, kv_block=2, causal=True)),
         case("no leading axes", dict(q=(5, 3), k=(7, 3), v=(7, 6), q_block=2, kv_block=3)),
-        case("one query, seven keys, causal", dict(q=(2, 1, 4), k=(2, 7, 4), v=(2, 7, 6), q_block=2, kv_block=3, causal=True)),
+        case(
+            "one query, seven keys, causal",
+            dict(q=(2, 1, 4), k=(2, 7, 4), v=(2, 7, 6), q_block=2, kv_block=3, causal=True),
+        ),
         case("one key", dict(q=(2, 5, 4), k=(2, 1, 4), v=(2, 1, 6), q_block=2, kv_block=3)),
         case("all scores below -700", FAR | dict(q_block=2, kv_block=3)),
         case("all scores below -700, causal", FAR | dict(q_block=2, kv_block=3, causal=True)),
@@ -151,6 +161,7 @@ register(
             "values that are NaN in the last tile",
             EIGHT | dict(v=broken_end(3, 8, 6, last=2), q_block=2, kv_block=2, causal=True),
             grad=False,
+            watch=True,
         ),
         case(
             "queries with nothing to see",
@@ -167,16 +178,20 @@ register(
             running(rescale_out=False), running(rescale_sum=False), running(rescale_out=False, rescale_sum=False)
         ),
         "each tile was normalised by itself": each_by_itself,
-        "scores were not divided by √d_head": plain(scale=0),
-        "causal was ignored": plain(seen=lambda q_len, kv_len: torch.ones(q_len, kv_len, dtype=torch.bool)),
-        "align the last query with the last key": plain(seen=lambda q_len, kv_len: past(q_len, kv_len, q_len - kv_len)),
-        "a query sees its own key": plain(seen=lambda q_len, kv_len: past(q_len, kv_len, -1)),
-        "the last, shorter tile was left out": plain(kept=lambda kv_len, block: max(kv_len // block, 1) * block),
-        "logsumexp is maximum + log(sum)": Replays(
-            plain(total=maximum), plain(total=sum_of_exponentials), plain(total=log_of_the_rest)
+        "scores were not divided by √d_head": lambda q, k, v, q_block, kv_block, causal=False: oracle.tiled_attention(
+            q * q.shape[-1] ** 0.5, k, v, q_block, kv_block, causal
         ),
-        "take the maximum off before exp": infinite,
-        "skip a tile that lies in the future: NaN times 0 is NaN": Spotted(rules.nan_too_far, times_zero),
-        "that is plain attention": Spotted(rules.whole_table, times_zero),
+        "causal was ignored": wrong(seen=everything),
+        "align the last query with the last key": wrong(seen=lambda q_len, kv_len: past(q_len, kv_len, q_len - kv_len)),
+        "a query sees its own key": wrong(seen=lambda q_len, kv_len: past(q_len, kv_len, -1)),
+        "the last, shorter tile was left out": wrong(whole_only=True),
+        "logsumexp is maximum + log(sum)": Replays(
+            wrong(last=lambda total, best: best),
+            wrong(last=lambda total, best: total - best),
+            wrong(last=lambda total, best: total.exp()),
+        ),
+        "take the maximum off before exp": Spotted(rules.nan_far_below, without_maximum),
+        "skip a tile that lies in the future: NaN times 0 is NaN": Spotted(rules.nan_too_far, wrong(skip=False)),
+        "that is plain attention": Spotted(rules.whole_table, whole_table_besides),
     },
 )
