@@ -710,7 +710,7 @@ for T, n in ((128, 1), (1000, 100), (100, 1000)):
 reveal("half-price", "about half", "Each token passes one of the two stacks, not both.")
 
 # %% [markdown]
-# So: a verdict, a search vector, a tag for each token: **encoder-only**. Text from a given text, long in and short out:
+# Reading costs a decoder as much as an encoder; what the encoder is spared is the loop. So: a verdict, a search vector, a tag for each token: **encoder-only**. Text from a given text, long in and short out:
 # **encoder-decoder** is cheap and reads both ways. Open-ended writing, many tasks, one cache for a growing conversation:
 # **decoder-only**, and one objective over every token of the corpus. Cross-attention ties an answer to its source, but
 # its weights are soft: it enforces nothing.

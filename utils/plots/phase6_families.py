@@ -44,7 +44,7 @@ def label_curves(curves, sizes):
             axes.plot([size] * len(shares), shares, marker, color=colour, alpha=0.35, markersize=5)
         axes.plot(sizes, [sum(shares) / len(shares) for shares in rows], style, color=colour, label=label, linewidth=2)
     axes.axhline(0.5, color=LINE, linewidth=1)
-    axes.text(sizes[-1], 0.51, "a guess", ha="right", fontsize=8.5, style="italic")
+    axes.text(sizes[0], 0.47, "a guess", fontsize=8.5, style="italic")
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.set(
