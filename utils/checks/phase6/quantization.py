@@ -18,7 +18,6 @@ def rounding(
     zero=1.0,
     over=lambda axis, dims: tuple(dim for dim in range(dims) if dim != axis % dims),
     stored=lambda q: q.to(torch.int8),
-    keepdim=True,
 ):
     """A wrong twin in its parts."""
 
@@ -26,7 +25,7 @@ def rounding(
         if not 2 <= bits <= 8:
             raise ValueError("bits")
         dims = tuple(range(w.dim())) if axis is None else over(axis, w.dim())
-        scale = size(w, dim=dims, keepdim=axis is not None and keepdim) / most(bits)
+        scale = size(w, dim=dims, keepdim=axis is not None) / most(bits)
         scale = torch.where(scale == 0, torch.full_like(scale, zero), scale)
         return stored(rounded(w / scale)), scale
 
@@ -43,6 +42,11 @@ def one_scale(w, bits, axis=None):
 def any_bits(w, bits, axis=None):
     bits = max(2, min(bits, 8))
     return oracle.quantize(w, bits, axis)
+
+
+def bare_scale(w, bits, axis=None):
+    q, scale = oracle.quantize(w, bits, axis)
+    return q, scale.flatten() if axis is not None else scale
 
 
 def float_scale(w, bits, axis=None):
@@ -111,7 +115,7 @@ register(
             rounding(most=lambda bits: 2 ** (bits - 1)),
             rounding(most=lambda bits: 2**bits - 1, stored=lambda q: q.to(torch.int64).to(torch.int8)),
         ),
-        "the scale keeps size 1 on the other axes": rounding(keepdim=False),
+        "the scale keeps size 1 on the other axes": bare_scale,
         "the scale has the dtype of w": float_scale,
         "q is int8": Replays(wide, rounding(stored=lambda q: q)),
         "symmetric: 0 stays 0": zero_point,

@@ -52,17 +52,13 @@ def _total(state, name):
     return [int(value) for key, value in sorted(state.items()) if key.endswith(f".{name}")]
 
 
-def rows_per_block(rows):
+def same_rows(got, settled):
     """Judge how many rows went through each block; no gradient may follow."""
-    return partial(judge_rows, rows=rows)
-
-
-def judge_rows(got, settled, rows):
-    state = said(got)
+    state, right = said(got), said(settled)
     if not isinstance(state, dict):
         return "a model", "something else"
-    if _total(state, "rows") != rows:
-        return f"rows that went through each block: {rows}", f"{_total(state, 'rows')}"
+    if _total(state, "rows") != _total(right, "rows"):
+        return f"rows that went through each block: {_total(right, 'rows')}", f"{_total(state, 'rows')}"
     if any(_total(state, "followed")):
         return "no gradient is needed: run under torch.no_grad()", "blocks were run with gradients on"
     return None
@@ -149,3 +145,78 @@ def is_nearer(got, request, law, other, part):
 
 def is_tokens(got):
     return all(isinstance(call["value"], torch.Tensor) for call in got["calls"])
+
+
+def always_one(got, request):
+    """Is the first new token the same in every draw, though it should not be?"""
+    draws = _drawn(got, [0, 3])
+    return len(draws) >= 50 and len(set(draws)) == 1
+
+
+# ---- one round of speculation ------------------------------------------------------------------------
+
+
+def _round(request):
+    """(p, q, uniforms) of the guesses, the tables, and how many really pass."""
+    target, draft, guess, uniforms = (
+        argument(request, name) for name in ("target_probs", "draft_probs", "draft_tokens", "uniforms")
+    )
+    p, q = target[: len(guess)].gather(-1, guess[:, None])[:, 0], draft.gather(-1, guess[:, None])[:, 0]
+    return p, q, uniforms, target, draft, _prefix(uniforms * q < p)
+
+
+def _prefix(passes):
+    return int(passes.long().cumprod(0).sum())
+
+
+def _answer(got):
+    n_accepted, token = said(got)
+    return int(n_accepted), int(token)
+
+
+def upside_down(got, request):
+    p, q, uniforms, *_, right = _round(request)
+    n = _prefix(uniforms * p < q)
+    return n != right and _answer(got)[0] == n
+
+
+def goes_on(got, request):
+    """Was counted what passes anywhere?"""
+    p, q, uniforms, *_, right = _round(request)
+    n = int((uniforms * q < p).sum())
+    return n != right and _answer(got)[0] == n
+
+
+def all_pass(got, request):
+    p, *_, right = _round(request)
+    return right < len(p) and _answer(got)[0] == len(p)
+
+
+def no_chance(got, request):
+    """Was a guess refused wherever the target likes it less?"""
+    p, q, *_, right = _round(request)
+    n = _prefix(p >= q)
+    return n != right and _answer(got)[0] == n
+
+
+def not_missed(got, request):
+    """Is the token, after a failure, one of which the draft offered enough?"""
+    p, _, _, target, draft, right = _round(request)
+    n, token = _answer(got)
+    return n == right < len(p) and bool(target[n, token] + draft[n, token] > 0) and bool(
+        target[n, token] <= draft[n, token]
+    )
+
+
+def impossible_word(got, request):
+    """Is the token, after a failure, one that neither of the two could say?"""
+    p, _, _, target, draft, right = _round(request)
+    n, token = _answer(got)
+    return n == right < len(p) and 0 <= token < target.shape[-1] and not bool(target[n, token] + draft[n, token])
+
+
+def other_last_row(got, request):
+    """Did all pass, and the token is impossible in the last row?"""
+    p, *_, target, _, right = _round(request)
+    n, token = _answer(got)
+    return n == right == len(p) > 0 and not bool(target[-1, token])
