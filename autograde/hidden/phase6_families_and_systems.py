@@ -8,9 +8,10 @@ from utils.checks.draw import normal
 from utils.checks.exercise import case
 from utils.checks.phase6 import rules_systems
 from utils.checks.phase6.compression import causal, kept, lesson, stack
+from utils.checks.phase6.design import design
 from utils.checks.phase6.exits import counted, run
 from utils.checks.phase6.quantization import back, integers, nibbles, raw_bytes, reduce, scales, small, special
-from utils.checks.phase6.serving import TOY, ask, design, plan
+from utils.checks.phase6.serving import TOY, ask, plan
 from utils.checks.phase6.speculation import BAD, EQUAL, GOOD, fixed, judged, law, speak
 from utils.checks.phase6.windows import rolling
 
@@ -62,7 +63,9 @@ _HIDDEN = {
         ),
     ),
     "serving_plan": (
-        plan("h1", TOY, config=dict(n_kv_heads=3), memory_bytes=3e6, weight_bits=4, kv_bits=16, seq_len=77, prompt_len=9),
+        plan(
+            "h1", TOY, config=dict(n_kv_heads=3), memory_bytes=3e6, weight_bits=4, kv_bits=16, seq_len=77, prompt_len=9
+        ),
         plan("h2", flops_per_s=5e10, weight_bits=16, memory_bytes=40e9),
         plan("h3", memory_bytes=2e9, seq_len=4000, kv_bits=4),
     ),

@@ -43,7 +43,7 @@ from torch import nn
 
 from utils import check, notes, plots, widgets
 from utils.config import ModelConfig
-from utils.lesson import attempt, need, predict, reveal, show
+from utils.lesson import need, predict, reveal, show
 from utils.mycode import mine
 from utils.observe.fixtures_model import SmallModel
 
@@ -785,9 +785,9 @@ q = [Fraction(1, 10), Fraction(3, 10), Fraction(6, 10)]
 
 def law_of(redraw):
     """The law of the token that comes out, all cases added up."""
-    kept = [min(p_x, q_x) for p_x, q_x in zip(p, q)]  # drawn by q, then kept
+    kept = list(map(min, p, q))  # drawn by q, then kept
     fallen = 1 - sum(kept)
-    return [k + fallen * r for k, r in zip(kept, redraw)]
+    return [k + fallen * r for k, r in zip(kept, redraw, strict=True)]
 
 
 print("wanted             ", [str(x) for x in p])
@@ -798,7 +798,7 @@ print("redrawn from p     ", [str(x) for x in law_of(p)])
 # 0)`, divided by its sum.
 
 # %%
-missed = [max(p_x - q_x, 0) for p_x, q_x in zip(p, q)]
+missed = [max(p_x - q_x, 0) for p_x, q_x in zip(p, q, strict=True)]
 print("redrawn from missed", [str(x) for x in law_of([m / sum(missed) for m in missed])])
 
 # %% [markdown]
@@ -855,7 +855,7 @@ def emitted(target_rows, draft_rows):
     law = dict.fromkeys(product(range(3), repeat=2), Fraction(0))
     for a in range(3):
         p1, q1 = target_rows(-1), draft_rows(-1)
-        left = [max(x - y, 0) for x, y in zip(p1, q1)]
+        left = [max(x - y, 0) for x, y in zip(p1, q1, strict=True)]
         fell = q1[a] - min(p1[a], q1[a])  # a was guessed, and fell
         for x, b in law:
             if sum(left):
@@ -973,12 +973,17 @@ with need("speculative_generate", "speculative_accept"):
         laws = [model(held_out[:, :-1]).softmax(-1) for model in (large, small)]
     alpha = torch.minimum(*laws).sum(-1).mean().item()
     print(f"α = {alpha:.2f}")
-    measured, new = {}, 60
+    measured, new, calls = {}, 60, []
+
+    def watched(tokens):
+        calls.append(1)
+        return large(tokens)
+
     for n_draft in (1, 2, 4, 8):
-        calls = []
+        calls.clear()
         for seed in range(3):
-            speculative_generate(lambda tokens: calls.append(1) or large(tokens), small, torch.tensor([[1, 2]]), new,
-                                 n_draft, generator=torch.Generator().manual_seed(seed))
+            speculative_generate(watched, small, torch.tensor([[1, 2]]), new, n_draft,
+                                 generator=torch.Generator().manual_seed(seed))
         measured[n_draft] = 3 * new / len(calls)
         print(f"γ = {n_draft}: {len(calls)} calls for {3 * new} tokens, {measured[n_draft]:.2f} a pass, "
               f"formula {(1 - alpha**(n_draft + 1)) / (1 - alpha):.2f}")

@@ -46,7 +46,11 @@ for _name, _says, _parts in [
     (
         "softmax_twice",
         "one softmax only",
-        dict(soft=lambda s, t: F.kl_div(s.softmax(-1).log_softmax(-1), t.softmax(-1).softmax(-1), reduction="none").sum(-1)),
+        dict(
+            soft=lambda s, t: F.kl_div(s.softmax(-1).log_softmax(-1), t.softmax(-1).softmax(-1), reduction="none").sum(
+                -1
+            )
+        ),
     ),
     ("teacher_learns", "the teacher learns nothing", dict(detach=False)),
     (

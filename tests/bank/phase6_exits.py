@@ -51,7 +51,11 @@ for _name, _says, _parts in [
     ("no_norm", "the head begins with the norm", dict(norm=False)),
     ("sees_the_future", "no token sees its future", dict(future=True)),
     ("with_grad", "no gradient is needed", dict(grad=True)),
-    ("strictly", "reaching the threshold is enough", dict(sure=lambda logits, t: logits.softmax(-1).max(-1).values > t)),
+    (
+        "strictly",
+        "reaching the threshold is enough",
+        dict(sure=lambda logits, t: logits.softmax(-1).max(-1).values > t),
+    ),
     ("entropy", None, dict(sure=lambda logits, t: -(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1) <= 1 - t)),
 ]:
     wrong("early_exit_forward", says=_says)(leaver(_name, **_parts))

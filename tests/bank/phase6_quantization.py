@@ -8,7 +8,9 @@ from tests.bank import right, wrong
 # ---------------------------------------------------------------- quantize
 
 
-def quantizer(name, cut=torch.round, largest=lambda row: row.abs().max(), levels=lambda bits: 2 ** (bits - 1) - 1, zero=True):
+def quantizer(
+    name, cut=torch.round, largest=lambda row: row.abs().max(), levels=lambda bits: 2 ** (bits - 1) - 1, zero=True
+):
     """Row by row along the axis."""
 
     def quantize(w, bits, axis=None):
@@ -103,7 +105,7 @@ def with_numpy(w, bits, axis=None):
 
 @right("quantize", why="multiplied by the inverse scale, max of max and −min")
 def inverse(w, bits, axis=None):
-    if bits < 2 or 8 < bits:
+    if bits < 2 or bits > 8:
         raise ValueError("bits")
     if axis is None:
         most = torch.maximum(w.max(), -w.min())
@@ -209,7 +211,14 @@ def dot(q):
     return (wide * torch.tensor([1, 16])).sum(-1).byte()
 
 
-def unpacker(name, sign=lambda x: x - 16 if x >= 8 else x, first=lambda b: b % 16, second=lambda b: b // 16, cut=True, dtype=torch.int8):
+def unpacker(
+    name,
+    sign=lambda x: x - 16 if x >= 8 else x,
+    first=lambda b: b % 16,
+    second=lambda b: b // 16,
+    cut=True,
+    dtype=torch.int8,
+):
     def unpack_int4(packed, n):
         if packed.dim() > 1:
             return torch.stack([unpack_int4(row, n) for row in packed])

@@ -48,21 +48,18 @@ def planner(
         sequence = per_token * h["seq_len"]
         b = max(int(free(h["memory_bytes"] * gigabyte, w) // sequence), 0)
         plan = dict(
-            parameters=number(p),
-            weight_bytes=number(w),
-            kv_bytes_per_token=per_token,
-            kv_bytes_per_sequence=sequence,
-            max_batch=number(b),
-            flops_per_token=number(flops * p),
-            decode_step_seconds=None,
-            decode_bound=None,
-            tokens_per_second=0.0,
+            parameters=number(p), weight_bytes=number(w), max_batch=number(b), flops_per_token=number(flops * p)
         )
+        plan |= dict(kv_bytes_per_token=per_token, kv_bytes_per_sequence=sequence)
+        plan |= dict(decode_step_seconds=None, decode_bound=None, tokens_per_second=0.0)
         t = {"compute": flops * p * h["prompt_len"] / h["flops_per_s"], "memory": w / h["bandwidth_bytes_per_s"]}
         plan["prefill_bound"] = "compute" if t["compute"] > t["memory"] else "memory"
         plan["prefill_seconds"] = choose(t.values())
         if b > 0:
-            t = {"compute": b * flops * p / h["flops_per_s"], "memory": read(w, b, sequence) / h["bandwidth_bytes_per_s"]}
+            t = {
+                "compute": b * flops * p / h["flops_per_s"],
+                "memory": read(w, b, sequence) / h["bandwidth_bytes_per_s"],
+            }
             plan["decode_bound"] = "compute" if t["compute"] > t["memory"] else "memory"
             plan["decode_step_seconds"] = choose(t.values())
             plan["tokens_per_second"] = b / plan["decode_step_seconds"]
@@ -126,7 +123,11 @@ def rates(config, hardware):
 # ---------------------------------------------------------------- route_request
 
 
-def router(name, trip=True, prompt=True, new=True, together=True, before=lambda a, b: a <= b, full=lambda a, b: a <= b, **change):
+def at_most(a, b):
+    return a <= b
+
+
+def router(name, trip=True, prompt=True, new=True, together=True, before=at_most, full=at_most, **change):
     """Early returns; each option spoils a part."""
 
     def route_request(request, device, server):
@@ -154,10 +155,8 @@ def router(name, trip=True, prompt=True, new=True, together=True, before=lambda 
         if not here and not there:
             return answer("refuse", None, "context")
         if not good:
-            return answer("refuse", change.get("refused", None), "latency")
-        if "offline_first" in change and not online:
-            return answer("refuse", None, "offline")
-        if private:
+            return answer("refuse", change.get("refused"), "latency")
+        if private and not ("offline_first" in change and not online):
             return answer("refuse", None, "privacy")
         if not online:
             return answer("refuse", None, "offline")
@@ -191,7 +190,8 @@ right("route_request", why="not too long instead of short enough")(router("not_l
 def table(request, device, server):
     need = request["prompt_tokens"] + request["new_tokens"]
     t = {
-        name: request["prompt_tokens"] / place["prefill_tokens_per_s"] + request["new_tokens"] / place["decode_tokens_per_s"]
+        name: request["prompt_tokens"] / place["prefill_tokens_per_s"]
+        + request["new_tokens"] / place["decode_tokens_per_s"]
         for name, place in (("device", device), ("server", server))
     }
     t["server"] += server["round_trip_s"]
@@ -258,5 +258,10 @@ right("design_numbers", why="ints and floats as they come")(designer("mixed"))
 right("design_numbers", why="all floats")(designer("floats", number=float))
 right("design_numbers", why="rounded up by negative floor division")(designer("floor", round=lambda x: -math.floor(-x)))
 right("design_numbers", why="the cache by head")(
-    designer("by_head", cache=lambda c, b: b / 8 * sum(2 * c.d_model / c.n_heads for _ in range((c.n_kv_heads or c.n_heads) * c.n_layers)))
+    designer(
+        "by_head",
+        cache=lambda c, b: (
+            b / 8 * sum(2 * c.d_model / c.n_heads for _ in range((c.n_kv_heads or c.n_heads) * c.n_layers))
+        ),
+    )
 )

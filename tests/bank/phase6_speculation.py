@@ -13,7 +13,9 @@ def pick(chances, generator):
     return min(int((chances.cumsum(0) <= u).sum()), len(chances) - 1)
 
 
-def judge(name, passes=lambda u, p, q: u * q < p, left=lambda p, q: (p - q).clamp(min=0), go_on=False, last=-1, draw=pick):
+def judge(
+    name, passes=lambda u, p, q: u * q < p, left=lambda p, q: (p - q).clamp(min=0), go_on=False, last=-1, draw=pick
+):
     def speculative_accept(target_probs, draft_probs, draft_tokens, uniforms, generator):
         n, failed = 0, None
         for i in range(len(draft_tokens)):
@@ -43,7 +45,11 @@ for _name, _says, _parts in [
     ("from_q", "draw from what the draft missed", dict(left=lambda p, q: q)),
     ("goes_on", "after the first failure nothing passes", dict(go_on=True)),
     ("always", "a guess may fail", dict(passes=lambda u, p, q: True)),
-    ("no_chance", "the guess passes if the target likes it more: chance plays its part", dict(passes=lambda u, p, q: p >= q)),
+    (
+        "no_chance",
+        "the guess passes if the target likes it more: chance plays its part",
+        dict(passes=lambda u, p, q: p >= q),
+    ),
     ("unnormalised", "divide what is left by its sum", dict(draw=unnormalised)),
     ("or_equal", "strictly below", dict(passes=lambda u, p, q: u * q <= p)),
     ("difference_turned", None, dict(left=lambda p, q: (q - p).clamp(min=0))),
@@ -173,7 +179,9 @@ class _Round:
 def generator_of(name, base=_Round, **methods):
     made = type(name, (base,), methods)()
 
-    def speculative_generate(target, draft, prompt, max_new_tokens, n_draft=4, temperature=1.0, eos_id=None, generator=None):
+    def speculative_generate(
+        target, draft, prompt, max_new_tokens, n_draft=4, temperature=1.0, eos_id=None, generator=None
+    ):
         return made.run(target, draft, prompt, max_new_tokens, n_draft, temperature, eos_id, generator)
 
     speculative_generate.__name__ = name
@@ -192,13 +200,29 @@ for _name, _says, _methods in [
         "no more than max_new_tokens",
         dict(guesses=lambda self, n_draft, left: n_draft, finish=lambda self, tokens, prompt, end: tokens),
     ),
-    ("guesses_too_many", "at most n_draft guesses, and none that is not needed", dict(guesses=lambda self, n_draft, left: n_draft + 1)),
+    (
+        "guesses_too_many",
+        "at most n_draft guesses, and none that is not needed",
+        dict(guesses=lambda self, n_draft, left: n_draft + 1),
+    ),
     ("one_pass_per_token", "one call of the target for a whole round", dict(ask=token_by_token)),
-    ("row_shifted", "row i of the target judges guess i", dict(verdict_rows=lambda self, logits, n: torch.cat([logits[n:], logits[-1:]]))),
+    (
+        "row_shifted",
+        "row i of the target judges guess i",
+        dict(verdict_rows=lambda self, logits, n: torch.cat([logits[n:], logits[-1:]])),
+    ),
     ("draft_decides", "the target decides", dict(accept=_accept_all)),
-    ("eos_at_the_end_only", "eos may stand inside a draft", dict(ended=lambda self, new, eos_id: new if new[-1] == eos_id else None)),
+    (
+        "eos_at_the_end_only",
+        "eos may stand inside a draft",
+        dict(ended=lambda self, new, eos_id: new if new[-1] == eos_id else None),
+    ),
     ("never_ends", "eos may stand inside a draft", dict(ended=lambda self, new, eos_id: None)),
-    ("new_tokens_only", "the prompt stands before the answer", dict(finish=lambda self, tokens, prompt, end: tokens[prompt.shape[1] : end])),
+    (
+        "new_tokens_only",
+        "the prompt stands before the answer",
+        dict(finish=lambda self, tokens, prompt, end: tokens[prompt.shape[1] : end]),
+    ),
     ("greedy", "temperature was ignored", dict(warmth=lambda self, temperature: 0)),
     ("two_prompts", None, dict(refuses=lambda self, prompt: None)),
     ("temperature_one", None, dict(warmth=lambda self, temperature: temperature and 1.0)),

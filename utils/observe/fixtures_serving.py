@@ -5,6 +5,7 @@ layer with uneven rows, and speakers: functions from tokens to logits that count
 import torch
 from torch import nn
 
+from utils.config import ModelConfig
 from utils.observe import fixtures_model, layers
 
 
@@ -79,4 +80,9 @@ def speaker(vocab_size=7, sharp=2.0, wander=0.0, counts=False, seed=0, name=""):
     return _Speaker(vocab_size, sharp, wander, counts, seed).eval()
 
 
-KINDS = {"exits": exits, "counted_block": block, "uneven_linear": uneven_linear, "speaker": speaker}
+def load(config, **numbers):
+    """A design case: a dict of a ModelConfig of these sizes, and numbers."""
+    return dict(config=ModelConfig(**config), **numbers)
+
+
+KINDS = {"load": load, "exits": exits, "counted_block": block, "uneven_linear": uneven_linear, "speaker": speaker}

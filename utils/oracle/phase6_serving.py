@@ -24,14 +24,14 @@ def early_exit_forward(model, tokens, threshold):
     places = torch.arange(tokens.shape[1], device=tokens.device)
     seen, found, used = places[:, None] >= places, [], []
     for row in tokens.split(1):
-        x = model.embed(row)
-        for number, block in enumerate(model.blocks, start=1):
-            x = block(x, attn_mask=seen)
+        x, depth = model.embed(row), 0
+        for block in model.blocks:
+            x, depth = block(x, attn_mask=seen), depth + 1
             logits = model.head(x[:, -1:])[:, 0]
             if logits.softmax(-1).max() >= threshold:
                 break
         found.append(logits)
-        used.append(number)
+        used.append(depth)
     return torch.cat(found), torch.tensor(used)
 
 

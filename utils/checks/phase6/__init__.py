@@ -1,4 +1,4 @@
 """The checks of phase 6. SECTIONS, in the order of the notebook: importing one registers its exercises."""
 
 PHASE = "phase6_families_and_systems"
-SECTIONS = ("compression", "quantization", "windows", "exits", "speculation", "serving")
+SECTIONS = ("compression", "quantization", "windows", "exits", "speculation", "serving", "design")

@@ -87,7 +87,7 @@ register(
     expected=oracle.distillation_loss,
     phase=PHASE,
     section="6.7",
-    hint="per place: alpha · T² · Σ p_teacher (log p_teacher − log p_student) + (1 − alpha) · cross-entropy; then the mean.",
+    hint="alpha · T² · Σ p_teacher (log p_teacher − log p_student) + (1 − alpha) · cross-entropy, mean over places.",
     cases=(
         lesson("temperature 2.5, alpha 0.3", 2.5, 0.3),
         lesson("temperature 1, only the teacher", 1.0, 1.0),

@@ -61,7 +61,7 @@ register(
     expected=oracle.early_exit_forward,
     phase=PHASE,
     section="6.14",
-    hint="after each block: head of the last position, softmax, who reaches the threshold leaves; go on with the others.",
+    hint="after each block: head of the last position, softmax, who reaches the threshold leaves.",
     grad=False,
     cases=(
         run("threshold 0: all leave at once", 0.0),

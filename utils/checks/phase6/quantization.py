@@ -250,7 +250,7 @@ register(
     expected=oracle.QuantLinear,
     phase=PHASE,
     section="6.10",
-    hint="q, scale = quantize(linear.weight.detach(), bits, axis=0) as buffers; forward: x @ dequantize(q, scale).T + bias.",
+    hint="keep quantize(linear.weight.detach(), bits, axis=0) as buffers; x @ dequantize(q, scale).T + bias.",
     cases=(
         small("8 bits"),
         small("4 bits", bits=4, seed=1),
@@ -264,7 +264,11 @@ register(
         "memory was not saved": Spotted(rules_systems.too_many_bytes, _Copy, certain=True),
         "no parameters: buffers": Spotted(rules_systems.more_parameters, _Parameters, also=(_Whole,)),
         "the bias is not scaled": Replays(
-            wrong(forward=lambda self, x: (x @ self.q.to(x.dtype).T + (0 if self.bias is None else self.bias)) * self.scale[:, 0]),
+            wrong(
+                forward=lambda self, x: (
+                    (x @ self.q.to(x.dtype).T + (0 if self.bias is None else self.bias)) * self.scale[:, 0]
+                )
+            ),
         ),
         "the bias was lost": wrong(with_bias=lambda self, out: out),
         "one scale for each output row": wrong(axis=None),
@@ -381,7 +385,9 @@ register(
         "the low half comes first": unpacking(order=(1, 0)),
         "9 to 15 are negative numbers": unpacking(sign=False),
         "8 is negative, too": lambda packed, n: torch.where(
-            unpacking(sign=False)(packed, n) > 8, unpacking(sign=False)(packed, n) - 16, unpacking(sign=False)(packed, n)
+            unpacking(sign=False)(packed, n) > 8,
+            unpacking(sign=False)(packed, n) - 16,
+            unpacking(sign=False)(packed, n),
         ),
         "cut the padding off at n": unpacking(cut=False),
         "neighbours share a byte": side_by_side,

@@ -203,8 +203,10 @@ def not_missed(got, request):
     """Is the token, after a failure, one of which the draft offered enough?"""
     p, _, _, target, draft, right = _round(request)
     n, token = _answer(got)
-    return n == right < len(p) and bool(target[n, token] + draft[n, token] > 0) and bool(
-        target[n, token] <= draft[n, token]
+    return (
+        n == right < len(p)
+        and bool(target[n, token] + draft[n, token] > 0)
+        and bool(target[n, token] <= draft[n, token])
     )
 
 

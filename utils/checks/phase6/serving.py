@@ -33,14 +33,18 @@ def scaled(**changes):
     return serving_plan
 
 
+def narrow(config):
+    """The width of a token's keys."""
+    return (config.n_kv_heads or config.n_heads) * config.d_model / config.n_heads
+
+
 def built(change):
     """A wrong twin: change(config, hardware) replaces parts of the arithmetic."""
 
     def serving_plan(config, hardware):
         part = dict(
             parameters=oracle.count_parameters(config)["total"],
-            weights=None,
-            per_token=2 * config.n_layers * (config.n_kv_heads or config.n_heads) * config.d_model / config.n_heads * hardware["kv_bits"] / 8,
+            per_token=2 * narrow(config) * config.n_layers * hardware["kv_bits"] / 8,
             free=lambda memory, weights: memory - weights,
             read=lambda weights, batch, cache: weights + batch * cache,
             flops=lambda parameters: 2 * parameters,
@@ -51,7 +55,7 @@ def built(change):
             slowest=max,
         ) | change(config, hardware)
         speed, power = hardware["bandwidth_bytes_per_s"], hardware["flops_per_s"]
-        weights = part["parameters"] * hardware["weight_bits"] / 8 if part["weights"] is None else part["weights"]
+        weights = part["parameters"] * hardware["weight_bits"] / 8
         cache = part["per_token"] * hardware["seq_len"]
         batch = max(0, part["whole"](part["free"](hardware["memory_bytes"], weights) / cache))
         flops = part["flops"](part["parameters"])
@@ -81,13 +85,11 @@ def heads_of_queries(config, hardware):
 
 
 def half(config, hardware):
-    kv = config.n_kv_heads or config.n_heads
-    return dict(per_token=config.n_layers * kv * config.d_model / config.n_heads * hardware["kv_bits"] / 8)
+    return dict(per_token=config.n_layers * narrow(config) * hardware["kv_bits"] / 8)
 
 
 def one_layer(config, hardware):
-    kv = config.n_kv_heads or config.n_heads
-    return dict(per_token=2 * kv * config.d_model / config.n_heads * hardware["kv_bits"] / 8)
+    return dict(per_token=2 * narrow(config) * hardware["kv_bits"] / 8)
 
 
 def without_table(config, hardware):
@@ -99,7 +101,7 @@ register(
     expected=oracle.serving_plan,
     phase=PHASE,
     section="6.17",
-    hint="a step reads the weights once and every sequence's cache, and computes 2 · parameters per sequence: the slower one counts.",
+    hint="a step reads the weights once and every cache, and computes 2 · parameters per sequence: the slower counts.",
     grad=False,
     cases=(
         plan("memory-bound"),
@@ -108,7 +110,14 @@ register(
         plan("too small for the weights", memory_bytes=1e9),
         plan("room for the weights, for no sequence", memory_bytes=1.5e9),
         plan("grouped heads", config=dict(n_kv_heads=4), prompt_len=3),
-        plan("a small model, untied", TOY, config=dict(tied=False, n_kv_heads=2), memory_bytes=1e7, seq_len=130, weight_bits=16),
+        plan(
+            "a small model, untied",
+            TOY,
+            config=dict(tied=False, n_kv_heads=2),
+            memory_bytes=1e7,
+            seq_len=130,
+            weight_bits=16,
+        ),
     ),
     mistakes={
         "one step reads the weights once": built(
@@ -125,9 +134,7 @@ register(
             scaled(weight_bits=lambda h: 8 * h["weight_bits"]),
         ),
         "weights take their share of the memory": built(lambda c, h: dict(free=lambda memory, weights: memory)),
-        "each sequence reads its own cache, too": built(
-            lambda c, h: dict(read=lambda weights, batch, cache: weights)
-        ),
+        "each sequence reads its own cache, too": built(lambda c, h: dict(read=lambda weights, batch, cache: weights)),
         "the caches of the whole batch are read": built(
             lambda c, h: dict(read=lambda weights, batch, cache: weights + cache)
         ),
@@ -142,7 +149,8 @@ register(
             built(lambda c, h: dict(slowest=min)), built(lambda c, h: dict(slowest=sum))
         ),
         "only whole sequences fit": Replays(
-            built(lambda c, h: dict(whole=lambda batch: batch)), built(lambda c, h: dict(whole=round)),
+            built(lambda c, h: dict(whole=lambda batch: batch)),
+            built(lambda c, h: dict(whole=round)),
             built(lambda c, h: dict(whole=math.ceil)),
         ),
         "each sequence gets a token per step": built(lambda c, h: dict(rate=lambda batch, seconds: 1 / seconds)),
@@ -167,9 +175,11 @@ def ask(name, server=None, device=None, then=(), **request):
 
 
 def router(
-    seconds=lambda request, place: place.get("round_trip_s", 0.0)
-    + request["prompt_tokens"] / place["prefill_tokens_per_s"]
-    + request["new_tokens"] / place["decode_tokens_per_s"],
+    seconds=lambda request, place: (
+        place.get("round_trip_s", 0.0)
+        + request["prompt_tokens"] / place["prefill_tokens_per_s"]
+        + request["new_tokens"] / place["decode_tokens_per_s"]
+    ),
     fits=lambda request, place: request["prompt_tokens"] + request["new_tokens"] <= place["max_tokens"],
     in_time=lambda seconds, budget: seconds <= budget,
     private=lambda request: request["private"],
@@ -183,9 +193,7 @@ def router(
     def route_request(request, device, server):
         near, far = seconds(request, device), seconds(request, server)
         here, there = fits(request, device), fits(request, server)
-        near_good, far_good = (
-            one and in_time(time, request["budget_s"]) for one, time in ((here, near), (there, far))
-        )
+        near_good, far_good = (one and in_time(time, request["budget_s"]) for one, time in ((here, near), (there, far)))
         may = far_good and online(server) and not private(request)
         if near_good and not (server_first and may and far < near):
             target, time, reason = "device", near, "fits_device"
@@ -232,7 +240,7 @@ register(
     expected=oracle.route_request,
     phase=PHASE,
     section="6.18",
-    hint="device if it holds and is in time; else server if good, online and not private; else say which of these failed.",
+    hint="device if it holds and is in time; else server if good, online and not private; else say what failed.",
     grad=False,
     cases=(
         ask("the device will do"),
@@ -247,8 +255,20 @@ register(
         ask("nobody is in time", budget_s=0.3, then=(dict(private=True), dict(prompt_tokens=3000))),
         ask("only the device holds it, too slowly", server=dict(max_tokens=100), new_tokens=100),
         ask("exactly on the budget", budget_s=2.0, then=(dict(budget_s=1.999),)),
-        ask("exactly on the server's budget", prompt_tokens=2000, new_tokens=50, budget_s=1.0, then=(dict(budget_s=0.999),)),
-        ask("exactly what the device holds", prompt_tokens=950, new_tokens=50, budget_s=9.0, then=(dict(prompt_tokens=951),)),
+        ask(
+            "exactly on the server's budget",
+            prompt_tokens=2000,
+            new_tokens=50,
+            budget_s=1.0,
+            then=(dict(budget_s=0.999),),
+        ),
+        ask(
+            "exactly what the device holds",
+            prompt_tokens=950,
+            new_tokens=50,
+            budget_s=9.0,
+            then=(dict(prompt_tokens=951),),
+        ),
         ask("exactly what the server holds", prompt_tokens=15960, new_tokens=40, then=(dict(prompt_tokens=15961),)),
         ask("no new tokens", new_tokens=0),
     ),
@@ -275,98 +295,8 @@ register(
         "context: neither of the two holds it": router(
             swap=lambda reason, here, there: "context" if reason == "latency" and not (here and there) else reason
         ),
-        "who refuses takes no time: None": Replays(router(refused=lambda near, far: 0.0), router(refused=lambda near, far: near)),
-    },
-)
-
-
-# ---- design_numbers ----------------------------------------------------------------------------------
-
-LOAD = dict(sequences=3, prompt_tokens=700, new_tokens=90, weight_bits=8, kv_bits=16) | {
-    name: BOX[name] for name in ("memory_bytes", "bandwidth_bytes_per_s", "flops_per_s")
-}
-PARTS = ("parameters", "weight_bytes", "kv_bytes", "prefill_flops", "prefill_seconds", "tokens_per_second", "machines")
-
-
-def design(name, sizes=LARGE, config=None, **load):
-    return case(name, dict(case=dict(config=Fixture("config", sizes | (config or {}))) | LOAD | load))
-
-
-def drawn(
-    kept=lambda case: case["prompt_tokens"] + case["new_tokens"],
-    heads=lambda config: config.n_kv_heads or config.n_heads,
-    caches=lambda case: case["sequences"],
-    attention=lambda config, n: 2 * config.n_layers * config.d_model * n * n,
-    flops=2,
-    read=lambda weights, cache, case: weights + cache,
-    machines=lambda need, case: math.ceil(need / case["memory_bytes"]),
-    rate=lambda seconds, case: case["sequences"] / seconds,
-    bits=lambda case: (case["weight_bits"], case["kv_bits"]),
-    slowest=max,
-):
-    """A wrong twin in its parts."""
-
-    def design_numbers(case):
-        config, n = case["config"], case["prompt_tokens"]
-        weight_bits, kv_bits = bits(case)
-        parameters = float(oracle.count_parameters(config)["total"])
-        weights = parameters * weight_bits / 8
-        cache = 2 * config.n_layers * heads(config) * (config.d_model / config.n_heads) * kv_bits / 8 * kept(case)
-        cache *= caches(case)
-        work = flops * parameters * n + attention(config, n)
-        speed, power = case["bandwidth_bytes_per_s"], case["flops_per_s"]
-        step = slowest((read(weights, cache, case) / speed, flops * parameters * case["sequences"] / power))
-        first = slowest((work / power, weights / speed))
-        values = (parameters, weights, cache, work, first, rate(step, case), float(machines(weights + cache, case)))
-        return dict(zip(PARTS, values, strict=True))
-
-    return design_numbers
-
-
-register(
-    expected=oracle.design_numbers,
-    phase=PHASE,
-    section="6.19",
-    hint="weights once, a cache for each sequence; prefill 2·parameters·n + 2·n_layers·d_model·n²; the slower resource counts.",
-    grad=False,
-    cases=(
-        design("memory-bound"),
-        design("compute-bound", flops_per_s=2e10, sequences=40),
-        design("many users, grouped heads", config=dict(n_kv_heads=2), sequences=10_000),
-        design("a long prompt", prompt_tokens=60_000, new_tokens=0, sequences=1, kv_bits=8),
-        design("4 bits, one user", weight_bits=4, sequences=1, prompt_tokens=3),
-        design("encoder and decoder", TOY, config=dict(src_vocab_size=900), sequences=4, memory_bytes=2e6),
-    ),
-    mistakes={
-        "every user has a cache": drawn(caches=lambda case: 1),
-        "prompt and answer are both kept": Replays(
-            drawn(kept=lambda case: case["prompt_tokens"]), drawn(kept=lambda case: case["new_tokens"])
+        "who refuses takes no time: None": Replays(
+            router(refused=lambda near, far: 0.0), router(refused=lambda near, far: near)
         ),
-        "attention grows with the square of the prompt": Replays(
-            drawn(attention=lambda config, n: 0), drawn(attention=lambda config, n: 2 * config.n_layers * config.d_model * n)
-        ),
-        "a token meets half of the others on average": drawn(
-            attention=lambda config, n: 4 * config.n_layers * config.d_model * n * n
-        ),
-        "grouped heads cache less": drawn(heads=lambda config: config.n_heads),
-        "two operations for each parameter": drawn(flops=1),
-        "a step reads the weights and every cache": Replays(
-            drawn(read=lambda weights, cache, case: weights),
-            drawn(read=lambda weights, cache, case: case["sequences"] * weights + cache),
-            drawn(read=lambda weights, cache, case: cache),
-        ),
-        "machines come whole: round up": Replays(
-            drawn(machines=lambda need, case: math.floor(need / case["memory_bytes"])),
-            drawn(machines=lambda need, case: need / case["memory_bytes"]),
-        ),
-        "the weights need memory, too": drawn(
-            machines=lambda need, case: math.ceil(
-                (need - oracle.count_parameters(case["config"])["total"] * case["weight_bits"] / 8) / case["memory_bytes"]
-            )
-        ),
-        "all users together": drawn(rate=lambda seconds, case: 1 / seconds),
-        "a byte has 8 bits": drawn(bits=lambda case: (8 * case["weight_bits"], 8 * case["kv_bits"])),
-        "the cache has its own bits": drawn(bits=lambda case: (case["weight_bits"], case["weight_bits"])),
-        "the slower of the two counts": Replays(drawn(slowest=min), drawn(slowest=sum)),
     },
 )

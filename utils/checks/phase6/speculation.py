@@ -53,7 +53,9 @@ def luck(fails, share=0.9):
 
     def draw(generator, others):
         guess = others["draft_tokens"][:, None]
-        wanted, offered = (others[name][: len(guess)].gather(-1, guess)[:, 0] for name in ("target_probs", "draft_probs"))
+        wanted, offered = (
+            others[name][: len(guess)].gather(-1, guess)[:, 0] for name in ("target_probs", "draft_probs")
+        )
         ratio = wanted / offered
         found = share * ratio.clamp(max=1.0)
         if fails is not None:
@@ -117,7 +119,7 @@ register(
     expected=oracle.speculative_accept,
     phase=PHASE,
     section="6.15",
-    hint="guess i passes if uniforms[i] · q < p; at the first failure draw from max(p − q, 0), normalised; else from the last row.",
+    hint="guess i passes if uniforms[i] · q < p; at the first failure draw from max(p − q, 0), else from the last row.",
     grad=False,
     cases=(
         judged("the second guess fails", 3, fails=1),
@@ -126,7 +128,12 @@ register(
         judged("all pass", 3),
         judged("one guess, it fails", 1, fails=0, vocab_size=6),
         judged("the draft offers too little of its guess", 3, share=0.97, draft_tokens=given(sure_word)),
-        judged("the draft is the target", 4, share=0.999, draft_probs=given(lambda g, others: others["target_probs"][:-1].clone())),
+        judged(
+            "the draft is the target",
+            4,
+            share=0.999,
+            draft_probs=given(lambda g, others: others["target_probs"][:-1].clone()),
+        ),
         judged("nothing was guessed", 0),
         fixed("a guess that the target never says", [[0.0, 1.0], [1.0, 0.0]], [[0.5, 0.5]], [0], [0.0]),
         fixed("exactly on the edge", [[0.25, 0.75], [1.0, 0.0]], [[0.5, 0.5]], [0], [0.5]),
@@ -155,19 +162,18 @@ register(
         "q over p is upside down: p over q": Spotted(
             rules_systems.upside_down, accepting(passes=lambda p, q, u: u * p < q)
         ),
-        "after the first failure nothing passes": Spotted(
-            rules_systems.goes_on, accepting(prefix=False), certain=True
-        ),
+        "after the first failure nothing passes": Spotted(rules_systems.goes_on, accepting(prefix=False), certain=True),
         "a guess may fail": Spotted(rules_systems.all_pass, accepting(passes=lambda p, q, u: u < 2)),
         "the guess passes if the target likes it more: chance plays its part": Spotted(
             rules_systems.no_chance, accepting(passes=lambda p, q, u: p >= q)
         ),
         "draw from what the draft missed": Spotted(
-            rules_systems.not_missed, accepting(left=lambda p, q: p), also=(accepting(left=lambda p, q: q),), certain=True
+            rules_systems.not_missed,
+            accepting(left=lambda p, q: p),
+            also=(accepting(left=lambda p, q: q),),
+            certain=True,
         ),
-        "divide what is left by its sum": Spotted(
-            rules_systems.impossible_word, accepting(cdf=True), certain=True
-        ),
+        "divide what is left by its sum": Spotted(rules_systems.impossible_word, accepting(cdf=True), certain=True),
         "when all pass, the last row speaks": Spotted(
             rules_systems.other_last_row, accepting(last=lambda target: target[-2]), certain=True
         ),
@@ -201,7 +207,9 @@ def law(place, temperature, vocab_size=7):
     if place == 0:
         return tuple(chances.tolist())
     nexts = [torch.cat([PROMPT, torch.tensor([[word]])], 1) for word in range(vocab_size)]
-    return tuple(sum(c * (target(n)[0, -1] / temperature).softmax(-1) for c, n in zip(chances, nexts, strict=True)).tolist())
+    return tuple(
+        sum(c * (target(n)[0, -1] / temperature).softmax(-1) for c, n in zip(chances, nexts, strict=True)).tolist()
+    )
 
 
 def soft(logits, temperature):
@@ -220,21 +228,21 @@ def generating(
     bonus=True,
     cut=True,
     temper=lambda temperature: temperature,
-    draft_temper=lambda temperature: temperature,
     only_new=False,
-    extra=lambda draft, guess: None,
     again=lambda target, guess: None,
 ):
     """A wrong twin in its parts."""
+
     @torch.no_grad()
-    def speculative_generate(target, draft, prompt, max_new_tokens, n_draft=4, temperature=1.0, eos_id=None, generator=None):
+    def speculative_generate(
+        target, draft, prompt, max_new_tokens, n_draft=4, temperature=1.0, eos_id=None, generator=None
+    ):
         tokens, finish, warm = prompt[:1], prompt.shape[1] + max_new_tokens, temper(temperature)
         while tokens.shape[1] < finish:
             length, guess, offered = tokens.shape[1], tokens, []
             for _ in range(most(n_draft, finish - length)):
-                offered.append(soft(draft(guess)[0, -1], draft_temper(warm)))
+                offered.append(soft(draft(guess)[0, -1], warm))
                 guess = torch.cat([guess, torch.multinomial(offered[-1], 1, generator=generator)[None]], 1)
-            extra(draft, guess)
             again(target, guess)
             wanted = soft(target(guess)[0, row(length) :], warm)[: len(offered) + 1]
             offered = torch.stack(offered) if offered else wanted[:0]
@@ -276,7 +284,9 @@ register(
         speak("a bad draft, four guesses", BAD, new=7),
         speak("one token", GOOD, new=1, seed=1),
         speak("no token", GOOD, new=0),
-        speak("another prompt, hot draft", dict(wander=2.0, name="draft"), prompt=torch.tensor([[6]]), n_draft=3, seed=2),
+        speak(
+            "another prompt, hot draft", dict(wander=2.0, name="draft"), prompt=torch.tensor([[6]]), n_draft=3, seed=2
+        ),
         speak("eos inside a draft", EQUAL, new=12, eos_id=5),
         speak("eos in the prompt does not count", GOOD, eos_id=3, seed=3, prompt=torch.tensor([[3, 1, 3]]), new=4),
         speak("target calls, the draft is the target", EQUAL, CALLS, "target", judge=rules_systems.asked(3, 3)),
@@ -326,7 +336,9 @@ register(
         ),
         "a round ends with a token of the target's own": generating(bonus=False),
         "the prompt stands before the answer": generating(only_new=True),
-        "eos itself stays": generating(end=lambda new, eos_id: new[: new.index(eos_id)] or None if eos_id in new else None),
+        "eos itself stays": generating(
+            end=lambda new, eos_id: new[: new.index(eos_id)] or None if eos_id in new else None
+        ),
         "temperature was ignored": Spotted(rules_systems.always_one, generating(temper=lambda temperature: 0.0)),
     },
 )

@@ -56,16 +56,16 @@ register(
         "queries are the last of the keys: align to the end": from_the_start,
         "the window was ignored": band(lambda back, window: back >= 0),
         "True means may attend": band(lambda back, window: ~((back >= 0) & (back < window))),
-        "rows are queries, columns are keys": lambda q_len, kv_len, window: (
-            oracle.sliding_window_mask(q_len, kv_len, window).mT.contiguous()
-        ),
+        "rows are queries, columns are keys": lambda q_len, kv_len, window: oracle.sliding_window_mask(
+            q_len, kv_len, window
+        ).mT.contiguous(),
         "a window below 1 must be refused": never_refuses,
     },
 )
 
 
 def keeping(places, renumber=False, length=None, size=None, values=None):
-    """A wrong twin: places(cache, old) are kept, `old` tokens being there before the chunk; values: of another place."""
+    """A wrong twin: places(cache, old) are kept, `old` being there before the chunk; values: of other places."""
 
     class Wrong(oracle.RollingKVCache):
         def append(self, k, v):
