@@ -16,24 +16,26 @@
 # | section | you build | minutes | path |
 # |---|---|---|---|
 # | [6.6 A model is not a system](#6.6-A-model-is-not-a-system) | – | 8 | core |
-# | [6.7 Learn from a larger model](#6.7-Learn-from-a-larger-model) | `distillation_loss` | 22 | core |
-# | [6.8 One block, many layers](#6.8-One-block,-many-layers) | `SharedStack` | 9 | core |
+# | [6.7 Learn from a larger model](#6.7-Learn-from-a-larger-model) | `distillation_loss` | 22 | more |
+# | [6.8 One block, many layers](#6.8-One-block,-many-layers) | `SharedStack` | 9 | more |
 # | [6.9 Fewer bits](#6.9-Fewer-bits) | `quantize` `dequantize` | 29 | core |
-# | [6.10 A layer that keeps less](#6.10-A-layer-that-keeps-less) | `QuantLinear` | 19 | core |
+# | [6.10 A layer that keeps less](#6.10-A-layer-that-keeps-less) | `QuantLinear` | 19 | more |
 # | [6.11 Two numbers in a byte](#6.11-Two-numbers-in-a-byte) | `pack_int4` `unpack_int4` | 17 | stretch |
-# | [6.12 A window on the past](#6.12-A-window-on-the-past) | `sliding_window_mask` | 12 | core |
+# | [6.12 A window on the past](#6.12-A-window-on-the-past) | `sliding_window_mask` | 12 | more |
 # | [6.13 A cache that stops growing](#6.13-A-cache-that-stops-growing) | `RollingKVCache` | 24 | stretch |
 # | [6.14 Leaving early](#6.14-Leaving-early) | `early_exit_forward` | 24 | stretch |
 # | [6.15 Guess, then verify](#6.15-Guess,-then-verify) | `speculative_accept` | 30 | core |
 # | [6.16 Several tokens a pass](#6.16-Several-tokens-a-pass) | `speculative_generate` | 30 | stretch |
 # | [6.17 What a machine can do](#6.17-What-a-machine-can-do) | `serving_plan` | 25 | core |
-# | [6.18 Here or there](#6.18-Here-or-there) | `route_request` | 15 | core |
-# | [6.19 Six systems](#6.19-Six-systems) | `design_numbers`, six answers | 60 | more |
+# | [6.18 Here or there](#6.18-Here-or-there) | `route_request` | 15 | more |
+# | [6.19 Numbers first](#6.19-Numbers-first) | `design_numbers` | 15 | more |
+# | [6.20 Six systems](#6.20-Six-systems) | six answers | 30 | more |
 #
 # Minutes are estimates until learners have been timed.
 
 # %% tags=["setup"]
 import math
+from copy import deepcopy
 from fractions import Fraction
 from itertools import product
 
@@ -135,18 +137,15 @@ def loss_of(model):
 def size(model):
     return sum(p.numel() for p in model.parameters())
 
-# %% tags=["demo"]
+# %%
 torch.manual_seed(0)
 large = train(make(48, 4), 300)
 print(f"{size(large):,} parameters, loss {loss_of(large):.3f}")
 
-# %% [markdown] reflect="large"
-# Which of the four, computing, memory, time, energy, runs short first on a phone, and which in a data centre? Your guess:
-
 # %% [markdown]
 # ---
 # ## 6.7 Learn from a larger model
-# *core · about 22 min*
+# *more · about 22 min*
 #
 # A text says "the next word is 5". The large model says "5 with 0.6, 2 with 0.3, hardly ever 7". That is more to learn
 # from, and a small model, the **student**, can be trained to say the same as its **teacher**. At each place:
@@ -171,7 +170,7 @@ for T in (1, 2, 4, 8):
 reveal("t-squared", "about 64 times smaller", "One T from the logits, one because the two laws come together.")
 
 # %% [markdown]
-# ### Exercise 6.7 · `distillation_loss` · core · about 15 min
+# ### Exercise 6.7 · `distillation_loss` · more · about 15 min
 # - **Build** the formula, as a mean over the places where `pad_mask` is True. The cross-entropy is at temperature **1**.
 # - No gradient reaches the teacher. Targets at masked places may be anything, −100 too. Nothing kept gives 0.
 # - **Done when** the check below passes.
@@ -226,7 +225,7 @@ with need("distillation_loss"):
 # %% [markdown]
 # ---
 # ## 6.8 One block, many layers
-# *core · about 9 min*
+# *more · about 9 min*
 #
 # Another way to keep fewer weights: use one block's weights in every layer. Memory shrinks by `n_layers`. And the work?
 
@@ -235,7 +234,7 @@ predict("shared", "12 layers with one set of weights. The work for a token is…
         ["a twelfth", "the same", "twelve times more"])
 
 # %% [markdown]
-# ### Exercise 6.8 · `SharedStack` · core · about 6 min
+# ### Exercise 6.8 · `SharedStack` · more · about 6 min
 # - **Build** a module whose attribute `block` is applied `n_layers` times, each time with the mask.
 # - **Done when** the check below passes.
 #
@@ -345,6 +344,15 @@ def quantize(w, bits, axis=None):
 # %% check="quantize"
 check(quantize, points=4)
 
+# %% tags=["demo"]
+with need("quantize"):
+    for axis in (None, 0):
+        q, scale = quantize(torch.tensor([[0.81, -0.33, 0.05, -1.27], [0.02, 0.01, -0.03, 0.04]]), 4, axis)
+        print(f"axis {axis}: q = {q.tolist()}, scale {scale.flatten().tolist()}")
+
+# %% [markdown] reflect="quantize"
+# With one scale for all, what became of the second row? And why is it good that 0 stays exactly 0? Your sentence:
+
 # %% [markdown]
 # ### Exercise 6.9b · `dequantize` · core · about 3 min
 # - **Build** the way back, in the dtype of `scale`.
@@ -376,18 +384,18 @@ with need("quantize", "dequantize"):
     widgets.quantization_explorer(quantize, dequantize)
     reveal("outlier", "0", "The marks are 20 times farther apart, and small weights round to the one at 0.")
 
-# %% [markdown] reflect="quantize"
-# Symmetric rulers have a mark at 0, and so does every row's. Why is it good that 0 stays exactly 0? Your sentence:
+# %% [markdown] reflect="dequantize"
+# Real systems give a scale to every 32 or 128 weights of a row. What does that buy, and what does it cost? Your sentence:
 
 # %% [markdown]
 # ---
 # ## 6.10 A layer that keeps less
-# *core · about 19 min*
+# *more · about 19 min*
 #
 # Now a whole layer: keep `q`, `scale` and the bias, and let the weights go. A copy of the weights kept "for later" would make the
 # layer larger than before.
 #
-# ### Exercise 6.10 · `QuantLinear` · core · about 15 min
+# ### Exercise 6.10 · `QuantLinear` · more · about 15 min
 # - **Build** the module from an `nn.Linear`: buffers `q` (int8), `scale` (out, 1) and `bias` (or None). One scale for each output
 #   row. **No parameters**: nothing is trained here.
 # - forward: x times the dequantised weight, transposed, plus bias. The gradient of x must still flow.
@@ -430,8 +438,6 @@ predict("how-few", "The model of 6.6, all its linear layers quantised. At how ma
 
 # %% tags=["demo"]
 with need("QuantLinear"):
-    from copy import deepcopy
-
     def pressed(bits):
         """The large model with every linear layer in its blocks replaced."""
         model = deepcopy(large)
@@ -475,16 +481,16 @@ print(f"3 | (−2 << 4) = {a | (b << 4)}, in bits …{(a | (b << 4)) & 0xFFFF:01
 print(f"(3 & 15) | ((−2 & 15) << 4) = {(a & 15) | ((b & 15) << 4)}, in bits {(a & 15) | ((b & 15) << 4):08b}")
 
 # %% [markdown]
-# ### Exercise 6.11 · `pack_int4` and `unpack_int4` · stretch · about 15 min
-# - **Build** both, along the last axis. Element 2i goes low, 2i + 1 high; an odd end is padded with 0. `n` says how many to unpack.
-# - **Done when** both checks below pass.
+# ### Exercise 6.11a · `pack_int4` · stretch · about 8 min
+# - **Build** it along the last axis. Element 2i goes low, 2i + 1 high; an odd end is padded with 0. Outside −8…7 is refused.
+# - **Done when** the check below passes.
 #
 # <details><summary>Hint 1 · where</summary><code>q[..., 0::2]</code> and <code>q[..., 1::2]</code> are the two
 # halves.</details>
-# <details><summary>Hint 2 · what</summary><code>&amp; 15</code> keeps four bits. On the way back, 8 to 15 are negative:
-# subtract 16.</details>
-# <details><summary>Hint 3 · how</summary>Work in int64 and convert at the end. <code>torch.stack([low, high],
-# -1).flatten(-2)[..., :n]</code> weaves.</details>
+# <details><summary>Hint 2 · what</summary><code>&amp; 15</code> keeps four bits. Work in int64 and convert at the
+# end.</details>
+# <details><summary>Hint 3 · how</summary><code>F.pad(q, (0, q.shape[-1] % 2))</code>; then <code>low | (high &lt;&lt;
+# 4)</code></details>
 
 # %% exercise="pack_int4"
 def pack_int4(q):
@@ -503,6 +509,26 @@ def pack_int4(q):
 # %% check="pack_int4"
 check(pack_int4, points=2)
 
+# %% tags=["demo"]
+with need("pack_int4", "quantize"):
+    weight = large.blocks[0].ffn.w_1.weight.detach()
+    q, scale = quantize(weight, 4, axis=0)
+    packed = pack_int4(q)
+    print(f"float32 {weight.nbytes:,} bytes, int8 {q.nbytes:,}, packed {packed.nbytes:,} and {scale.nbytes:,} of scales")
+
+# %% [markdown] reflect="pack_int4"
+# Files of "4 bits" often hold 4.5 bits per weight. Where does the half come from? Your sentence:
+
+# %% [markdown]
+# ### Exercise 6.11b · `unpack_int4` · stretch · about 7 min
+# - **Build** the way back: the first `n` numbers, int8.
+# - **Done when** the check below passes.
+#
+# <details><summary>Hint 1 · where</summary>The low half comes first, then the high half of the same byte.</details>
+# <details><summary>Hint 2 · what</summary>8 to 15 stand for negative numbers: subtract 16.</details>
+# <details><summary>Hint 3 · how</summary><code>torch.stack([low, high], -1).flatten(-2)[..., :n]</code> weaves the two
+# together.</details>
+
 # %% exercise="unpack_int4"
 def unpack_int4(packed, n):
     """The n numbers that pack_int4 put into bytes.
@@ -519,20 +545,19 @@ def unpack_int4(packed, n):
 check(unpack_int4, points=2)
 
 # %% tags=["demo"]
-with need("pack_int4", "unpack_int4", "quantize"):
-    weight = large.blocks[0].ffn.w_1.weight.detach()
-    q, scale = quantize(weight, 4, axis=0)
-    packed = pack_int4(q)
-    print(f"float32 {weight.nbytes:,} bytes, int8 {q.nbytes:,}, packed {packed.nbytes:,} and {scale.nbytes:,} for the scales")
-    print("the same numbers come back:", torch.equal(unpack_int4(packed, q.shape[-1]), q))
+with need("unpack_int4", "pack_int4"):
+    some = torch.tensor([3, -2, 7, -8, -1], dtype=torch.int8)
+    print(some.tolist(), "→", [f"{byte:08b}" for byte in pack_int4(some).tolist()], "→",
+          unpack_int4(pack_int4(some), 5).tolist())
 
-# %% [markdown] reflect="pack_int4"
-# Llama files of "4 bits" hold 4.5 bits per weight. Where does the half come from? Your sentence:
+# %% [markdown] reflect="unpack_int4"
+# The numbers must be unpacked before they are multiplied. Why can a packed layer still be *faster*? (Look at 6.6.) Your
+# sentence:
 
 # %% [markdown]
 # ---
 # ## 6.12 A window on the past
-# *core · about 12 min*
+# *more · about 12 min*
 #
 # Weights are one half of the memory, keys and values the other, and these grow with every token. What if a token only sees
 # the last `window` tokens, itself included? Its cache stops growing. Does it lose everything before?
@@ -542,7 +567,7 @@ predict("reach", "4 layers, each with a window of 3 (itself and two before). The
         ["3", "9", "12"])
 
 # %% [markdown]
-# ### Exercise 6.12 · `sliding_window_mask` · core · about 8 min
+# ### Exercise 6.12 · `sliding_window_mask` · more · about 8 min
 # - **Build** the mask, (q_len, kv_len): visible where `0 ≤ position of q − position of k < window`. As in `causal_mask` the
 #   queries are the **last** of the keys. A window below 1 is refused.
 # - **Done when** the check below passes.
@@ -809,7 +834,7 @@ print("redrawn from missed", [str(x) for x in law_of([m / sum(missed) for m in m
 # ### Exercise 6.15 · `speculative_accept` · core · about 25 min
 # - **Build** one round's verdict. Guess i passes if and only if `uniforms[i] · q < p`, with p and q of that token. At the first
 #   failure draw from `max(p − q, 0)` of that row, normalised; if all pass, from `target_probs[K]`. All draws use `generator`.
-# - **Done when** the check below passes. It gives you uniform numbers for which the answer is forced, then asks for a law.
+# - **Done when** the check below passes.
 #
 # <details><summary>Hint 1 · where</summary>A loop over the K guesses that returns at the first failure; after it, the
 # bonus.</details>
@@ -868,8 +893,7 @@ def emitted(target_rows, draft_rows):
 
 
 law = emitted(lambda first: row(first, 1), lambda first: row(first, 4))
-print("pairs:", len(law), " sum:", sum(law.values()))
-print("equal to the target, all of them:", all(law[a, b] == row(-1, 1)[a] * row(a, 1)[b] for a, b in law))
+print(f"{len(law)} pairs, equal to the target:", all(law[a, b] == row(-1, 1)[a] * row(a, 1)[b] for a, b in law))
 
 # %% tags=["demo"]
 with need("speculative_accept"):
@@ -964,10 +988,11 @@ check(speculative_generate, points=5)
 # **Look.** A trained draft of one layer guesses for the model of four. α is how much of the two laws overlaps, `Σ min(p, q)`,
 # averaged over the text; calls are counted.
 
-# %% tags=["demo"]
+# %%
 torch.manual_seed(1)
 small = train(make(16, 1), 200)
 
+# %% tags=["demo"]
 with need("speculative_generate", "speculative_accept"):
     with torch.no_grad():
         laws = [model(held_out[:, :-1]).softmax(-1) for model in (large, small)]
@@ -1017,8 +1042,8 @@ predict("batch", "Decoding for 1 user is bound by memory. Now for 32 users at on
 
 # %% [markdown]
 # ### Exercise 6.17 · `serving_plan` · core · about 20 min
-# - **Build** the plan. `hardware` holds `memory_bytes bandwidth_bytes_per_s flops_per_s weight_bits kv_bits prompt_len seq_len`.
-#   Decimal units: a GB is 10⁹ bytes.
+# - **Build** the plan. `hardware` holds `memory_bytes bandwidth_bytes_per_s flops_per_s weight_bits kv_bits prompt_len seq_len`;
+#   a GB is 10⁹ bytes.
 #
 # | key | is |
 # |---|---|
@@ -1097,13 +1122,10 @@ with need("serving_plan"):
 # %% [markdown]
 # ---
 # ## 6.18 Here or there
-# *core · about 15 min*
+# *more · about 15 min*
 #
-# Phones do what they can; a server does the rest. Somebody must decide, request by request, and be able to say why.
-#
-# ### Exercise 6.18 · `route_request` · core · about 12 min
-# - **Build** the decision. `seconds(place)` = round trip (server only) + prompt_tokens / prefill rate + new_tokens / decode rate. A
-#   place is **good** if prompt + new tokens ≤ its `max_tokens` and its seconds ≤ `budget_s`.
+# Phones do what they can; a server does the rest. Somebody must decide, request by request, and be able to say why. `seconds(place)` = round trip (server only) + prompt_tokens / prefill rate + new_tokens / decode rate. A
+# place is **good** if prompt + new tokens ≤ its `max_tokens` and its seconds ≤ `budget_s`.
 #
 # | if | target | reason |
 # |---|---|---|
@@ -1113,8 +1135,10 @@ with need("serving_plan"):
 # | else the server is good, but the request is private | `refuse` | `privacy` |
 # | else the server is good, but offline | `refuse` | `offline` |
 # | else | `refuse` | `latency` |
-#
-# - Return a dict: `target`, `seconds` (None for a refusal), `reason`.
+
+# %% [markdown]
+# ### Exercise 6.18 · `route_request` · more · about 12 min
+# - **Build** the decision: the first row that holds. Return a dict: `target`, `seconds` (None for a refusal), `reason`.
 # - **Done when** the check below passes.
 #
 # <details><summary>Hint 1 · where</summary>Work out four facts first: does each place hold it, and is each in
@@ -1174,15 +1198,11 @@ with need("route_request"):
 
 # %% [markdown]
 # ---
-# ## 6.19 Six systems
-# *more · about 60 min*
+# ## 6.19 Numbers first
+# *more · about 15 min*
 #
-# "Design a …" is the interviewer's last question. Begin with numbers. Four lines of arithmetic say which design is impossible, and
-# the talk is then about the others.
-#
-# ### Exercise 6.19 · `design_numbers` · more · about 12 min
-# - **Build** the numbers of a load. `case` holds `config sequences prompt_tokens new_tokens weight_bits kv_bits memory_bytes
-#   bandwidth_bytes_per_s flops_per_s`; `sequences` run at the same time.
+# "Design a …" is the interviewer's last question. Begin with numbers: some designs are impossible. A `case` holds `config sequences prompt_tokens new_tokens weight_bits kv_bits memory_bytes
+# bandwidth_bytes_per_s flops_per_s`; `sequences` run at the same time.
 #
 # | key | is |
 # |---|---|
@@ -1192,7 +1212,10 @@ with need("route_request"):
 # | `prefill_seconds` | of one prompt: the longer of computing that and reading the weights |
 # | `tokens_per_second` | of all sequences together: one step reads weights and all caches, or computes 2 · parameters for each; the slower counts |
 # | `machines` | as many as the memory of weights and caches needs, a whole number |
-#
+
+# %% [markdown]
+# ### Exercise 6.19 · `design_numbers` · more · about 12 min
+# - **Build** these numbers, in a dict.
 # - **Done when** the check below passes.
 #
 # <details><summary>Hint 1 · where</summary>Most of it stands in your serving_plan. New: the square, and the number of
@@ -1268,8 +1291,15 @@ with need("design_numbers"):
                   found["tokens_per_second"] / case["sequences"], found["machines"])
         print(f"{name:22}" + "".join(f"{value:15,.3g}" for value in values))
 
+# %% [markdown] reflect="design_numbers"
+# In which of the six cases did the numbers overturn your first idea? Your sentence:
+
 # %% [markdown]
-# Read it as bounds on **one** machine's speed: ten thousand chats need their caches spread over many cards, and then each card
+# ---
+# ## 6.20 Six systems
+# *more · about 30 min*
+#
+# Read the table as bounds on **one** machine's speed: ten thousand chats need their caches spread over many cards, and then each card
 # serves its share. For each case write six to ten sentences: what the numbers rule out, then your design, then how you would
 # know that it works. A person grades these.
 
@@ -1396,7 +1426,7 @@ with need("design_numbers"):
 # %% [markdown] written="design-speech" points=4
 # ### BEGIN SOLUTION
 # Thirty seconds of sound at 50 frames a second are 1500 tokens. The encoder sees them in one pass; by the table that costs about
-# half a second on the phone, so it runs well faster than real time. A model of 0.4 billion weights at 8 bits fits easily, and the text
+# half a second on the phone, so it runs well faster than real time. A model of 0.4 billion weights at 8 bits fits well, and the text
 # decoder makes far more tokens a second than anybody speaks. But a person will not wait thirty seconds, so I would work on
 # overlapping windows of one or two seconds with a little look-ahead: each bit of look-ahead adds exactly that much delay and
 # lowers the error. Words on the screen may still change until the window has passed; I would show them in grey. The encoder's
@@ -1404,6 +1434,3 @@ with need("design_numbers"):
 # the user agrees. I would test with noise, dialects and names, give word error rates for each group, bias the decoder towards the
 # contact list, and measure energy, since the microphone is always on: a tiny detector decides when the model may wake.
 # ### END SOLUTION
-
-# %% [markdown] reflect="design_numbers"
-# In which of the six cases did the numbers overturn your first idea? Your sentence:
