@@ -8,7 +8,7 @@ that a learner's function could read: `build` returns a bare module.
 import torch
 from torch import nn
 
-from utils.observe import fixtures_blocks, fixtures_model, layers
+from utils.observe import fixtures_blocks, fixtures_model, fixtures_serving, layers
 
 WIDTH = 8  # of the inputs of every attention here
 OUT = 5
@@ -149,8 +149,9 @@ def build(name, options):
     """
     if name in fixtures_blocks.KINDS:
         return fixtures_blocks.KINDS[name](**options)
-    if name in fixtures_model.KINDS:
-        return fixtures_model.KINDS[name](**options)
+    for made in (fixtures_model, fixtures_serving):
+        if name in made.KINDS:
+            return made.KINDS[name](**options)
     if name in layers.MAKERS:
         return layers.MAKERS[name](**options)
     options = dict(options)

@@ -164,8 +164,9 @@ register(
         ),
         "refuse prefix_len below 0 and above seq_len": Spotted(
             rules.prefix_not_refused,
-            lambda prefix_len, seq_len: (places(seq_len)[1] <= places(seq_len)[0])
-            | (places(seq_len)[1] < columns(prefix_len)),
+            lambda prefix_len, seq_len: (
+                (places(seq_len)[1] <= places(seq_len)[0]) | (places(seq_len)[1] < columns(prefix_len))
+            ),
             certain=True,
         ),
     },
