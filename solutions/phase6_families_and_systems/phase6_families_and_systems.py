@@ -260,7 +260,7 @@ with need("mean_pool"):
 
 # %% [markdown] reflect="mean_pool"
 # Self-attention alone is *equivariant*: exchange two tokens and their outputs are exchanged. The notes call it invariant.
-# What is invariant is the line you have just seen. So what tells "dog bites man" from "man bites dog"? Your sentence:
+# What is invariant is the mean, as the line above shows. So what tells "dog bites man" from "man bites dog"? Your sentence:
 
 # %% [markdown]
 # Why no decoder? To classify, nothing has to be written. One pass, one verdict:
@@ -837,7 +837,8 @@ predict("one-expert", "k = 1: the weight of the one chosen expert, after the sof
 # > **n_experts · Σₑ shareₑ · probabilityₑ**  (even: 1; all to one: up to n_experts)
 #
 # `share` counts choices, so it has no slope; `probability`, the mean of the full softmax, has one.
-#
+
+# %% [markdown]
 # ### Exercise 6.9 · `moe_route` · more · about 20 min
 # - **Build** `weights` (0 where not chosen, or dropped) and `balance`.
 # - Tokens come in their order: the first `capacity` that chose an expert are served. What is dropped is handed to nobody.
@@ -944,7 +945,8 @@ reveal("flash", "four", "Operations stay quadratic. Memory becomes linear.")
 #
 # At the end `out = o / l`. The one number a backward pass needs is `logsumexp = m + log l`: from it any tile's weights can
 # be made anew. And under a causal mask almost half of all tiles lie wholly in the future: **skip** them.
-#
+
+# %% [markdown]
 # ### Exercise 6.10 · `tiled_attention` · stretch · about 25 min
 # - **Build** it for any leading axes; last tiles may be smaller. No table larger than a tile.
 # - `causal` is aligned to the end. A query that sees nothing: out 0, logsumexp −∞.
@@ -2452,15 +2454,18 @@ show(plots.family_recap(),
 # %% [markdown]
 # **What you can now say in an interview:**
 #
-# - Three families, one block: they differ in who sees whom and what is predicted.
-# - Masked words: choose a share, then 80 / 10 / 10; only the chosen cost anything. The mean is over real tokens.
-# - A GPT is embed, blocks under one causal mask, head. Loss before training: ln of the vocabulary.
-# - Spans behind sentinels; a prefix mask reads the prompt both ways. Two stacks of half the size cost half.
-# - A patch is a token, cut by stride. Experts: n held, k at work, balance 1 if even.
-# - Tiles: exact, same work, no table of scores.
-# - Bytes are parameters × bits / 8. A token costs one reading of all weights: bandwidth / bytes bounds decoding.
-# - Quantise per output row, round to nearest; at 8 bits little is lost, at 4 measure it.
-# - Windows, sinks and fewer key heads bound the cache. Early exit changes the answer; speculation, verified, does not.
-# - A plan begins with numbers: what fits, how many users, compute- or memory-bound.
+# - Three families, one block: who sees whom, and what is predicted.
+# - Hidden words: choose a share, then 80 / 10 / 10. Means over real tokens.
+# - A GPT is embed, blocks under one causal mask, head. Untrained it loses ln of the vocabulary.
+# - A prefix mask reads the prompt both ways. Two stacks of half the size cost half.
+# - Experts: n held, k at work. Tiles: exact, same work, no table.
+
+# %% [markdown]
+# **And of systems:**
+#
+# - Bytes are parameters × bits / 8; bandwidth / bytes bounds decoding.
+# - Quantise per output row: 8 bits lose little, 4 need measuring.
+# - Early exit changes the answer; speculation, verified, does not.
+# - A plan begins with numbers: what fits, for how many, bound by what.
 #
 # Phase 7: train one for real.

@@ -119,6 +119,17 @@ def unnormed_forward(self, tokens, pad_mask=None):
     return F.linear(x, self.out())
 
 
+def normed_forward(self, tokens, pad_mask=None):
+    x, seen = self.embed(tokens), self.seen(tokens, pad_mask)
+    for block in self.blocks:
+        x = block(x, attn_mask=seen)
+    return F.linear(self.norm(x), self.out())
+
+
+def causal_without_pads(self, tokens, pad_mask):
+    return oracle.causal_mask(tokens.shape[1]) if pad_mask is None else oracle.padding_mask(pad_mask)
+
+
 def from_place_0(self, tokens, offset=0):
     return _Model.embed(self, tokens)
 
@@ -156,9 +167,11 @@ register(
         case("grouped and padded, post-norm", PADS, init=config(n_kv_heads=1, norm_first=False, n_layers=1)),
         case("as long as the sentence may be", dict(tokens=tokens(11, 3, 9)), init=config(n_layers=1)),
         case("one token, then seven", dict(tokens=tokens(11, 1, 1)), then=(SEVEN,), init=ONE, train=True),
-        case("embed, at 0 and at 4", dict(method="embed", tokens=tokens(11, 2, 5)), then=(LATER,), init=ONE),
-        case("head", X, then=(X | dict(x=(1, 3, 12)),), init=ONE),
-        case("head of its own, post-norm", X, init=config(tied=False, norm_first=False, n_layers=1)),
+        case(
+            "embed, at 0 and at 4", dict(method="embed", tokens=tokens(11, 2, 5)), then=(LATER,), init=ONE, grad=False
+        ),
+        case("head", X, then=(X | dict(x=(1, 3, 12)),), init=ONE, grad=False),
+        case("head of its own, post-norm", X, init=config(tied=False, norm_first=False, n_layers=1), grad=False),
         case("as it is made", SEVEN, init=config(), kind="chance", judge=blocks_differ, **MADE),
         case("dropout 0.5 in eval", SEVEN, init=config(dropout=0.5, n_layers=1), grad=False),
         case("dropout 1 in training", SEVEN, init=config(dropout=1.0), train=True, grad=False),
@@ -174,8 +187,9 @@ register(
         case("embed past max_len", LATER | dict(offset=5), init=ONE, kind="edge", grad=False),
     ),
     mistakes={
-        "a token must not see its future": wrong(
-            seen=lambda self, tokens, pad_mask: None if pad_mask is None else oracle.padding_mask(pad_mask)
+        "a token must not see its future": Replays(
+            wrong(seen=lambda self, tokens, pad_mask: None if pad_mask is None else oracle.padding_mask(pad_mask)),
+            wrong(seen=causal_without_pads),
         ),
         "a token sees itself": wrong(seen=strictly_past),
         "no √d_model here": wrong(rows=lambda self, tokens: _Model.rows(self, tokens) * self.config.d_model**0.5),
@@ -185,7 +199,9 @@ register(
         "embed begins at place offset": wrong(embed=from_place_0),
         "a pre-norm stream needs one last norm": Spotted(rules.missing("norm.gamma", "norm.beta"), made(never_norm)),
         "the last norm belongs to head": Replays(
-            wrong(head=lambda self, x: F.linear(x, self.out())), wrong(forward=unnormed_forward)
+            wrong(head=lambda self, x: F.linear(x, self.out())),
+            wrong(forward=unnormed_forward),
+            wrong(forward=normed_forward, head=lambda self, x: F.linear(x, self.out())),
         ),
         "post-norm ends normed: no norm more": Spotted(
             rules.parameters_more("blocks.0.norm1.gamma", "blocks.0.norm1.beta"), made(always_norm)
@@ -194,7 +210,10 @@ register(
         "tied: the output's weight is the table itself": Spotted(
             rules.parameters_more("token_embedding.weight"), made(never_tied)
         ),
-        "the table learns through the output, too": wrong(out=lambda self: self.output.weight.detach()),
+        "the table learns through the output, too": Replays(
+            wrong(out=lambda self: self.output.weight.detach()),
+            wrong(out=lambda self: self.output.weight.detach() if self.config.tied else self.output.weight),
+        ),
         "untied: the output has a matrix of its own": Spotted(rules.missing("output.weight"), made(always_tied)),
         "the output layer has no bias": Spotted(rules.bias_at_the_output, made(with_bias)),
         "n_kv_heads was ignored": Spotted(rules.narrower_expected, made(all_heads)),
