@@ -56,6 +56,7 @@
 import math
 from copy import deepcopy
 from fractions import Fraction
+from functools import cache
 from itertools import product
 
 import torch
@@ -1096,9 +1097,11 @@ def size(model):
     return sum(p.numel() for p in model.parameters())
 
 # %%
-torch.manual_seed(0)
-large = train(make(48, 4), 300)
-print(f"{size(large):,} parameters, loss {loss_of(large):.3f}")
+@cache
+def trained(d_model, n_layers):
+    """A model of this size after 300 steps; trained when it is first asked for, then kept."""
+    torch.manual_seed(0)
+    return train(make(d_model, n_layers), 300)
 
 # %% [markdown]
 # ---
@@ -1165,6 +1168,8 @@ check(distillation_loss, points=4)
 
 # %% tags=["demo"]
 with need("distillation_loss"):
+    large = trained(48, 4)
+
     def from_teacher(model, x, y):
         with torch.no_grad():
             soft = large(x)
@@ -1398,7 +1403,7 @@ predict("how-few", "The model of 6.11, all its linear layers quantised. At how m
 with need("QuantLinear"):
     def pressed(bits):
         """The large model with every linear layer in its blocks replaced."""
-        model = deepcopy(large)
+        model = deepcopy(trained(48, 4))
         for part in list(model.blocks.modules()):
             for name, layer in list(part.named_children()):
                 if isinstance(layer, nn.Linear):
@@ -1410,11 +1415,11 @@ with need("QuantLinear"):
         buffers = list(model.blocks.buffers())
         return sum(b.numel() * (bits / 8 if b.dtype == torch.int8 else 4) for b in buffers)
 
-    found, whole = {}, 4 * size(large.blocks)
+    found, large = {}, trained(48, 4)
     for bits in (8, 6, 5, 4, 3, 2):
         model = pressed(bits)
         found[bits] = loss_of(model)
-        print(f"{bits} bits: {kept(model, bits) / whole:5.1%} of the bytes, loss {found[bits]:.3f} "
+        print(f"{bits} bits: {kept(model, bits) / size(large.blocks) / 4:5.1%} of the bytes, loss {found[bits]:.3f} "
               f"({found[bits] - loss_of(large):+.3f})")
     show(plots.loss_by_bits(found, loss_of(large), best.item()),
          "Loss against bits per weight: flat from 8 bits down, then rising steeply; the numbers are printed above.")
@@ -1469,7 +1474,7 @@ check(pack_int4, points=2)
 
 # %% tags=["demo"]
 with need("pack_int4", "quantize"):
-    weight = large.blocks[0].ffn.w_1.weight.detach()
+    weight = trained(48, 4).blocks[0].ffn.w_1.weight.detach()
     q, scale = quantize(weight, 4, axis=0)
     packed = pack_int4(q)
     print(f"float32 {weight.nbytes:,} bytes, int8 {q.nbytes:,}, packed {packed.nbytes:,} and {scale.nbytes:,} of scales")
@@ -1732,7 +1737,7 @@ check(early_exit_forward, points=4)
 
 # %% tags=["demo"]
 with need("early_exit_forward"):
-    texts = held_out[:, :20]
+    large, texts = trained(48, 4), held_out[:, :20]
     with torch.no_grad():
         full = large(texts)[:, -1]
     for threshold in (0.3, 0.5, 0.7, 0.9, 2.0):
@@ -1946,12 +1951,9 @@ check(speculative_generate, points=5)
 # **Look.** A trained draft of one layer guesses for the model of four. α is how much of the two laws overlaps, `Σ min(p, q)`,
 # averaged over the text; calls are counted.
 
-# %%
-torch.manual_seed(1)
-small = train(make(16, 1), 200)
-
 # %% tags=["demo"]
 with need("speculative_generate", "speculative_accept"):
+    large, small = trained(48, 4), trained(16, 1)
     with torch.no_grad():
         laws = [model(held_out[:, :-1]).softmax(-1) for model in (large, small)]
     alpha = torch.minimum(*laws).sum(-1).mean().item()
@@ -1979,7 +1981,7 @@ with need("speculative_generate", "speculative_accept"):
 
 # %% tags=["demo"]
 with need("speculative_accept"):
-    widgets.speculation_stepper(speculative_accept, large, small)
+    widgets.speculation_stepper(speculative_accept, trained(48, 4), trained(16, 1))
 
 # %% [markdown] reflect="speculative_generate"
 # On a server that already runs large batches, speculation helps little. Which of the two limits of 6.22 explains it? Come back
