@@ -2061,15 +2061,15 @@ check(serving_plan, points=4)
 
 # %% tags=["demo"]
 with need("serving_plan"):
-    llama = ModelConfig(vocab_size=32_000, d_model=4096, n_heads=32, n_layers=32, d_ff=11_008, max_len=4096)
+    seven_b = ModelConfig(vocab_size=50_257, d_model=4096, n_heads=32, n_layers=32, d_ff=16_384, max_len=2048)
     card = dict(memory_bytes=80e9, bandwidth_bytes_per_s=2e12, flops_per_s=300e12, weight_bits=16, kv_bits=16,
                 prompt_len=1000, seq_len=2000)
-    for name, value in serving_plan(llama, card).items():
+    for name, value in serving_plan(seven_b, card).items():
         print(f"{name:24}{value if isinstance(value, str) else f'{value:,.4g}':>12}")
 
 # %% tags=["demo"]
 with need("serving_plan"):
-    plan = serving_plan(llama, card)
+    plan = serving_plan(seven_b, card)
     batches = [2**i for i in range(11)]
     show(plots.roofline(batches, plan["weight_bytes"], plan["kv_bytes_per_token"], plan["flops_per_token"], card),
          "Tokens per second against batch size, for a short and a long context: rising in proportion while the weights "
@@ -2218,13 +2218,13 @@ check(design_numbers, points=6)
 # (80 GB, 2 TB/s, 3·10¹⁴).
 
 # %%
-def config(d_model, n_heads, n_layers, d_ff, vocab=50_000, **more):
+def sized(d_model, n_heads, n_layers, d_ff, vocab=50_000, **more):
     return ModelConfig(vocab, d_model, n_heads, n_layers, d_ff, 4096, **more)
 
 
 phone = dict(memory_bytes=6e9, bandwidth_bytes_per_s=60e9, flops_per_s=2e12)
 card = dict(memory_bytes=80e9, bandwidth_bytes_per_s=2e12, flops_per_s=3e14)
-three, seven = config(3072, 24, 28, 8192, n_kv_heads=8), config(4096, 32, 32, 16_384, n_kv_heads=8)
+three, seven = sized(3072, 24, 28, 8192, n_kv_heads=8), sized(4096, 32, 32, 16_384, n_kv_heads=8)
 
 
 def load(machine, model, sequences, prompt_tokens, new_tokens, weight_bits=16, kv_bits=16):
@@ -2234,11 +2234,11 @@ def load(machine, model, sequences, prompt_tokens, new_tokens, weight_bits=16, k
 
 CASES = {
     "on-device assistant": load(phone, three, 1, 1000, 150, weight_bits=4, kv_bits=8),
-    "translation service": load(card, config(1024, 16, 12, 4096, src_vocab_size=50_000), 4 * 64, 40, 40),
+    "translation service": load(card, sized(1024, 16, 12, 4096, src_vocab_size=50_000), 4 * 64, 40, 40),
     "chat at 10,000 users": load(card, seven, 10_000, 1500, 500),
     "long-document search": load(card, seven, 4, 100_000, 200),
     "code completion": load(card, three, 200, 2000, 30, weight_bits=8),
-    "speech": load(phone, config(768, 12, 24, 3072, src_vocab_size=50_000), 1, 1500, 100, weight_bits=8, kv_bits=16),
+    "speech": load(phone, sized(768, 12, 24, 3072, src_vocab_size=50_000), 1, 1500, 100, weight_bits=8, kv_bits=16),
 }
 
 # %% tags=["demo"]
