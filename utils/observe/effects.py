@@ -59,6 +59,28 @@ def same(before, now):
     return before is now or before == snapshot(now)
 
 
+def bytes_held(module):
+    """Bytes of every tensor that a module keeps, as parameter, buffer or plain attribute, also inside containers."""
+    found, seen, left = {}, set(), [module]
+    while left:
+        part = left.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, torch.Tensor):
+            storage = part.untyped_storage()
+            found[storage.data_ptr()] = storage.nbytes()
+        elif isinstance(part, np.ndarray):
+            found[id(part)] = part.nbytes
+        elif isinstance(part, dict):
+            left += part.values()
+        elif isinstance(part, (list, tuple, set)):
+            left += part
+        elif isinstance(part, nn.Module):
+            left.append(vars(part))
+    return sum(found.values())
+
+
 def shares(result, argument):
     try:
         return _shares_storage(result, argument)

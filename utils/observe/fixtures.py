@@ -8,7 +8,7 @@ that a learner's function could read: `build` returns a bare module.
 import torch
 from torch import nn
 
-from utils.observe import fixtures_blocks, fixtures_masked, fixtures_model, fixtures_training, layers
+from utils.observe import fixtures_blocks, fixtures_masked, fixtures_model, fixtures_serving, fixtures_training, layers
 
 WIDTH = 8  # of the inputs of every attention here
 OUT = 5
@@ -147,7 +147,7 @@ def build(name, options):
 
     options may hold `training`: the flag it is handed over with.
     """
-    for family in (fixtures_blocks, fixtures_masked, fixtures_model, fixtures_training):
+    for family in (fixtures_blocks, fixtures_masked, fixtures_model, fixtures_serving, fixtures_training):
         if name in family.KINDS:
             return family.KINDS[name](**options)
     if name in layers.MAKERS:

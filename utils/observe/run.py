@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from utils.observe import codec, fixtures, forbid, layout, limits, scripts
-from utils.observe.effects import parts_of, same, shares, snapshot
+from utils.observe.effects import bytes_held, parts_of, same, shares, snapshot
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -30,7 +30,8 @@ class Request:
     cotangents  one list of tensors per call (one per floating output), or None: no gradients are taken
     bans        groups of `forbid.BANS`; own_twin: whether the course's own answer is banned, too
     watch       whether the shapes of all floating tensors made are reported
-    mutates     the argument whose state after the call is reported as the value; "self": the module, "": none
+    mutates     the argument whose state after the call is reported as the value; "self": the module, "held": the
+                bytes of all tensors that the module keeps, "": none
     after       "spoil": tensors handed over are overwritten after each call; "keep": an earlier answer that a later
                 call changes is reported
     script      a name in `scripts.SCRIPTS`, or "": what plays with the object and is called in its place
@@ -156,6 +157,7 @@ class _Run:
             self._problem("type", f"a class that inherits from nn.Module is expected here, this is {_a(self.obj)}")
             return None
         args, options = self._materialise(self.asked.init)
+        before = {key: (value, snapshot(value)) for key, value in {**args, **options}.items() if _is_module(value)}
         try:
             state, seed = torch.get_rng_state(), torch.initial_seed()
             with limits.time_limit(self.asked.seconds), self.nets():
@@ -171,6 +173,8 @@ class _Run:
             return None
         self.seen["parameters"] = sum(parameter.numel() for parameter in module.parameters())
         module.train(self.asked.train)
+        parts = set(module.modules())  # what became a part of it may change with it
+        self.handed = {key: pair for key, pair in before.items() if pair[0] not in parts}
         return module
 
     def _object(self):
@@ -230,6 +234,7 @@ class _Run:
                     result = target(*positional, **{key: named[key] for key in options})
                     changed = {**named, "self": module}.get(self.asked.mutates)
                     shown = result if changed is None else dict(changed.state_dict())
+                    shown = bytes_held(module) if self.asked.mutates == "held" else shown
                     value = codec.encode(shown)  # a result may bring code of its own
                 notes["value"] = codec.decode(value)
                 if self.asked.cotangents is not None:
@@ -354,6 +359,10 @@ def _where(error):
 
 def _a(value):
     return f"an object of type {type(value).__name__}" if not isinstance(value, type) else f"the class {value.__name__}"
+
+
+def _is_module(value):
+    return isinstance(value, nn.Module)
 
 
 def _floating(value):

@@ -1,0 +1,197 @@
+"""distillation_loss and SharedStack."""
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from utils import oracle
+from utils.checks.draw import given, normal
+from utils.checks.exercise import Replays, Spotted, case, register
+from utils.checks.phase6 import PHASE, rules_systems
+from utils.observe.codec import Fixture
+
+
+def kept(*lengths, seq_len=5):
+    """A pad_mask in which the first `length` places of each row are real."""
+    return given(lambda generator, others: torch.arange(seq_len) < torch.tensor(lengths)[:, None])
+
+
+def labels(vocab_size=6, ignored=-100):
+    """Targets (batch, seq_len); `ignored` at masked places."""
+
+    def draw(generator, others):
+        drawn = torch.randint(vocab_size, others["student_logits"].shape[:2], generator=generator)
+        return drawn if ignored is None else torch.where(others["pad_mask"], drawn, ignored)
+
+    return given(draw)
+
+
+def lesson(name, temperature, alpha, mask=None, ignored=-100, shape=(2, 5, 6), teacher=None, **options):
+    args = dict(
+        student_logits=normal(*shape, std=1.5),
+        teacher_logits=normal(*shape, std=1.5) if teacher is None else teacher,
+        pad_mask=kept(5, 2) if mask is None else mask,
+        targets=labels(shape[-1], ignored),
+        temperature=temperature,
+        alpha=alpha,
+    )
+    return case(name, args, **options)
+
+
+def wrong(
+    soft=lambda s, t, T: (t.softmax(-1) * (t.log_softmax(-1) - s.log_softmax(-1))).sum(-1),
+    factor=lambda T: T**2,
+    hard_at=lambda T: 1.0,
+    mix=lambda soft, hard, alpha: alpha * soft + (1 - alpha) * hard,
+    mean=lambda rows, mask: (rows * mask).sum() / mask.sum().clamp(min=1),
+    detach=True,
+):
+    """A wrong twin in its parts: `soft` gets both logits divided by T."""
+
+    def distillation_loss(student_logits, teacher_logits, targets, temperature, alpha, pad_mask):
+        teacher = teacher_logits.detach() if detach else teacher_logits
+        rows = factor(temperature) * soft(student_logits / temperature, teacher / temperature, temperature)
+        safe = targets.clamp(min=0)
+        logs = (student_logits / hard_at(temperature)).log_softmax(-1)
+        hard = -logs.gather(-1, safe[..., None])[..., 0]
+        return mean(mix(rows, hard, alpha), pad_mask.to(rows.dtype))
+
+    return distillation_loss
+
+
+def reverse(s, t, T):
+    return (s.softmax(-1) * (s.log_softmax(-1) - t.log_softmax(-1))).sum(-1)
+
+
+def entropy_left_out(s, t, T):
+    return -(t.softmax(-1) * s.log_softmax(-1)).sum(-1)
+
+
+def twice(s, t, T):
+    return F.kl_div(s.softmax(-1).log_softmax(-1), t.softmax(-1).softmax(-1), reduction="none").sum(-1)
+
+
+def twice_teacher(s, t, T):
+    return F.kl_div(s.log_softmax(-1), t.softmax(-1).softmax(-1), reduction="none").sum(-1)
+
+
+def per_word(s, t, T):
+    return F.kl_div(s.log_softmax(-1), t.softmax(-1), reduction="none").mean(-1)
+
+
+SAME = given(lambda generator, others: others["student_logits"].clone())
+
+register(
+    expected=oracle.distillation_loss,
+    phase=PHASE,
+    section="6.12",
+    hint="alpha · T² · Σ p_teacher (log p_teacher − log p_student) + (1 − alpha) · cross-entropy, mean over places.",
+    cases=(
+        lesson("temperature 2.5, alpha 0.3", 2.5, 0.3),
+        lesson("temperature 1, only the teacher", 1.0, 1.0),
+        lesson("temperature 4, only the targets", 4.0, 0.0),
+        lesson("real tokens of 4 and 1 places, targets 0 at the others", 2.5, 0.3, kept(4, 1), ignored=0),
+        lesson("a teacher that says the same", 3.0, 1.0, teacher=SAME),
+        lesson("any word at masked places", 0.7, 0.6, kept(3, 5), ignored=None),
+        lesson("one sentence of one token", 2.0, 0.5, kept(1, seq_len=1), shape=(1, 1, 4)),
+        lesson("nothing kept", 2.5, 0.3, kept(0, 0), kind="edge"),
+    ),
+    mistakes={
+        "the divergence goes from the teacher to the student": wrong(reverse),
+        "soft gradients shrink by T²": Replays(
+            wrong(factor=lambda T: 1.0), wrong(factor=lambda T: T), wrong(factor=lambda T: T**-2)
+        ),
+        "one softmax only": Replays(wrong(twice), wrong(twice_teacher)),
+        "the teacher learns nothing": wrong(detach=False),
+        "sum over the words": wrong(per_word),
+        "pads were counted": Replays(
+            wrong(mean=lambda rows, mask: rows.mean()),
+            wrong(mean=lambda rows, mask: (rows * mask).sum() / mask.numel()),
+        ),
+        "the mean is over all kept tokens, not over sentences": wrong(
+            mean=lambda rows, mask: ((rows * mask).sum(-1) / mask.sum(-1).clamp(min=1)).mean()
+        ),
+        "the mean, not the sum": wrong(mean=lambda rows, mask: (rows * mask).sum()),
+        "targets are met at temperature 1": wrong(hard_at=lambda T: T),
+        "alpha is the teacher's share": wrong(mix=lambda soft, hard, alpha: (1 - alpha) * soft + alpha * hard),
+        "cross-entropy with the teacher is more than the divergence": wrong(entropy_left_out),
+    },
+)
+
+
+# ---- SharedStack ---------------------------------------------------------------------------------
+
+X = dict(x=(2, 5, 12))
+
+
+def stack(n_layers=4, seed=0):
+    return dict(block=Fixture("counted_block", dict(seed=seed)), n_layers=n_layers)
+
+
+class _Copies(oracle.SharedStack):
+    def __init__(self, block, n_layers):
+        super().__init__(block, n_layers)
+        self.blocks = nn.ModuleList([block, *(copy.deepcopy(block) for _ in range(n_layers - 1))])
+
+    def forward(self, x, attn_mask=None):
+        for block in self.blocks:
+            x = block(x, attn_mask=attn_mask)
+        return x
+
+
+def passing(forward):
+    return type("Wrong", (oracle.SharedStack,), {"forward": forward})
+
+
+def passes(number, mask=lambda place, attn_mask: attn_mask):
+    """A wrong twin: number(n_layers) passes, the mask of each from mask(place, attn_mask)."""
+
+    def forward(self, x, attn_mask=None):
+        for place in range(number(self.n_layers)):
+            x = self.block(x, attn_mask=mask(place, attn_mask))
+        return x
+
+    return passing(forward)
+
+
+def first_thought_only(self, x, attn_mask=None):
+    """All passes but the last are cut off from the gradient."""
+    with torch.no_grad():
+        for _ in range(self.n_layers - 1):
+            x = self.block(x, attn_mask=attn_mask)
+    return self.block(x, attn_mask=attn_mask)
+
+
+def causal(*shape):
+    return given(lambda generator, others: torch.ones(shape, dtype=torch.bool).tril())
+
+
+register(
+    expected=oracle.SharedStack,
+    phase=PHASE,
+    section="6.13",
+    hint="for _ in range(n_layers): x = self.block(x, attn_mask=attn_mask)",
+    bans=("attention", "blocks"),
+    cases=(
+        case("four passes", X, init=stack()),
+        case("masked in each", X | dict(attn_mask=causal(5, 5)), init=stack(seed=1)),
+        case("one pass", X, init=stack(n_layers=1, seed=2)),
+        case("two calls of different lengths", dict(x=(1, 3, 12)), then=(X,), init=stack(n_layers=2, seed=3)),
+    ),
+    mistakes={
+        "one set of weights": Spotted(rules_systems.more_parameters, _Copies),
+        "n_layers passes": Replays(
+            passes(lambda n: n + 1), passes(lambda n: n - 1), passes(lambda n: 1), passes(lambda n: 2 * n)
+        ),
+        "the mask was ignored": passes(lambda n: n, lambda place, attn_mask: None),
+        "every pass needs the mask": passes(lambda n: n, lambda place, attn_mask: None if place else attn_mask),
+        "every pass sends its own gradient": passing(first_thought_only),
+        "each pass reads what the one before it wrote": passing(
+            lambda self, x, attn_mask=None: (
+                x + sum(self.block(x, attn_mask=attn_mask) - x for _ in range(self.n_layers))
+            )
+        ),
+    },
+)

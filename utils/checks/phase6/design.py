@@ -1,0 +1,100 @@
+"""design_numbers: what a load asks of machines."""
+
+import math
+
+from utils import oracle
+from utils.checks.exercise import Replays, case, register
+from utils.checks.phase6 import PHASE
+from utils.checks.phase6.serving import BOX, LARGE, TOY
+from utils.observe.codec import Fixture
+
+LOAD = dict(sequences=3, prompt_tokens=700, new_tokens=90, weight_bits=8, kv_bits=16) | {
+    name: BOX[name] for name in ("memory_bytes", "bandwidth_bytes_per_s", "flops_per_s")
+}
+PARTS = ("parameters", "weight_bytes", "kv_bytes", "prefill_flops", "prefill_seconds", "tokens_per_second", "machines")
+
+
+def design(name, sizes=LARGE, config=None, **load):
+    return case(name, dict(case=Fixture("load", LOAD | load | dict(config=sizes | (config or {})))))
+
+
+def drawn(
+    kept=lambda case: case["prompt_tokens"] + case["new_tokens"],
+    heads=lambda config: config.n_kv_heads or config.n_heads,
+    caches=lambda case: case["sequences"],
+    attention=lambda config, n: 2 * config.n_layers * config.d_model * n * n,
+    flops=2,
+    read=lambda weights, cache, case: weights + cache,
+    machines=lambda need, case: math.ceil(need / case["memory_bytes"]),
+    rate=lambda seconds, case: case["sequences"] / seconds,
+    bits=lambda case: (case["weight_bits"], case["kv_bits"]),
+    slowest=max,
+):
+    """A wrong twin in its parts."""
+
+    def design_numbers(case):
+        config, n = case["config"], case["prompt_tokens"]
+        weight_bits, kv_bits = bits(case)
+        parameters = float(oracle.count_parameters(config)["total"])
+        weights = parameters * weight_bits / 8
+        cache = 2 * config.n_layers * heads(config) * (config.d_model / config.n_heads) * kv_bits / 8 * kept(case)
+        cache *= caches(case)
+        work = flops * parameters * n + attention(config, n)
+        speed, power = case["bandwidth_bytes_per_s"], case["flops_per_s"]
+        step = slowest((read(weights, cache, case) / speed, flops * parameters * case["sequences"] / power))
+        first = slowest((work / power, weights / speed))
+        values = (parameters, weights, cache, work, first, rate(step, case), float(machines(weights + cache, case)))
+        return dict(zip(PARTS, values, strict=True))
+
+    return design_numbers
+
+
+register(
+    expected=oracle.design_numbers,
+    phase=PHASE,
+    section="6.24",
+    hint="weights once, a cache for each sequence; prefill 2·parameters·n + 2·n_layers·d_model·n²; the slower counts.",
+    grad=False,
+    cases=(
+        design("memory-bound"),
+        design("compute-bound", flops_per_s=2e10, sequences=40),
+        design("many users, grouped heads", config=dict(n_kv_heads=2), sequences=10_000),
+        design("a long prompt", prompt_tokens=60_000, new_tokens=0, sequences=1, kv_bits=8),
+        design("4 bits, one user", weight_bits=4, sequences=1, prompt_tokens=3),
+        design("encoder and decoder", TOY, config=dict(src_vocab_size=900), sequences=4, memory_bytes=2e6),
+    ),
+    mistakes={
+        "every user has a cache": drawn(caches=lambda case: 1),
+        "prompt and answer are both kept": Replays(
+            drawn(kept=lambda case: case["prompt_tokens"]), drawn(kept=lambda case: case["new_tokens"])
+        ),
+        "attention grows with the square of the prompt": Replays(
+            drawn(attention=lambda config, n: 0),
+            drawn(attention=lambda config, n: 2 * config.n_layers * config.d_model * n),
+        ),
+        "a token meets half of the others on average": drawn(
+            attention=lambda config, n: 4 * config.n_layers * config.d_model * n * n
+        ),
+        "grouped heads cache less": drawn(heads=lambda config: config.n_heads),
+        "two operations for each parameter": drawn(flops=1),
+        "a step reads the weights and every cache": Replays(
+            drawn(read=lambda weights, cache, case: weights),
+            drawn(read=lambda weights, cache, case: case["sequences"] * weights + cache),
+            drawn(read=lambda weights, cache, case: cache),
+        ),
+        "machines come whole: round up": Replays(
+            drawn(machines=lambda need, case: math.floor(need / case["memory_bytes"])),
+            drawn(machines=lambda need, case: need / case["memory_bytes"]),
+        ),
+        "the weights need memory, too": drawn(
+            machines=lambda need, case: math.ceil(
+                (need - oracle.count_parameters(case["config"])["total"] * case["weight_bits"] / 8)
+                / case["memory_bytes"]
+            )
+        ),
+        "all users together": drawn(rate=lambda seconds, case: 1 / seconds),
+        "a byte has 8 bits": drawn(bits=lambda case: (8 * case["weight_bits"], 8 * case["kv_bits"])),
+        "the cache has its own bits": drawn(bits=lambda case: (case["weight_bits"], case["weight_bits"])),
+        "the slower of the two counts": Replays(drawn(slowest=min), drawn(slowest=sum)),
+    },
+)
