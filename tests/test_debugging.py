@@ -84,10 +84,10 @@ class _Sure(oracle.Transformer):
 
 
 def low_fill(self, q, k, mask):
-    """−30 for a hidden score, and zeros for an empty row: only a loud token is heard through that."""
+    """30 off a hidden score, and zeros for an empty row: only a loud token is heard through that."""
     if mask is None:
         return scores(q, k).softmax(-1)
-    return scores(q, k).masked_fill(~mask, -30.0).softmax(-1) * mask.any(-1, keepdim=True)
+    return (scores(q, k) - 30.0 * ~mask).softmax(-1) * mask.any(-1, keepdim=True)
 
 
 class _Unused(oracle.EncoderBlock):
