@@ -33,7 +33,8 @@ def up_to(sequences, pad_id, max_len=None):
 def zero_is_nothing(sequences, pad_id, max_len=None):
     if max_len and max_len < 1:
         raise ValueError("max_len")
-    return parts(sequences, pad_id, max_len or None)
+    tokens, lengths = parts(sequences, pad_id, max_len or None)
+    return tokens, torch.arange(tokens.shape[1]) < lengths[:, None]
 
 
 @wrong("pad_batch", says="truncation dropped the beginning")

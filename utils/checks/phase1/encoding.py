@@ -5,7 +5,7 @@ from itertools import pairwise
 from utils import oracle
 from utils.checks.exercise import Replays, Spotted, case, register
 from utils.checks.phase1 import PHASE, rules
-from utils.checks.phase1.pairs import join, single
+from utils.checks.phase1.pairs import join, part_stays, single
 
 
 def encoded(choose, once=False):
@@ -142,7 +142,9 @@ register(
         ),
         "a rule joins all its places": encoded(earliest, once=True),
         "places are joined from left to right": encoded(rightmost_of_earliest),
-        "a piece was used twice": lambda word, merges: overlapping(word, merges),
+        "a piece was used twice": Replays(
+            lambda word, merges: overlapping(word, merges), lambda word, merges: second_part_stays(word, merges)
+        ),
     },
 )
 
@@ -151,4 +153,14 @@ def overlapping(word, merges):
     pieces = single(word)
     while usable := [pair for pair in merges if pair in pairwise(pieces)]:
         pieces = join(pieces, usable[0], overlap=True)
+    return pieces
+
+
+def second_part_stays(word, merges):
+    """Goes on by one place after a join."""
+    pieces = single(word)
+    while usable := [pair for pair in merges if pair in pairwise(pieces)]:
+        pieces = part_stays(pieces, usable[0])
+        if max(map(len, pieces)) > len(word):
+            break
     return pieces

@@ -98,7 +98,7 @@ register(
         "frequencies fall with i: the exponent is negative": whole_circle(lambda i, d: -2 * i / d),
         "this is no turn: one sine needs a minus": Replays(
             lambda offset, d_model, base=10000.0: with_signs(offset, d_model, base, 1, 1),
-            lambda offset, d_model, base=10000.0: with_signs(offset, d_model, base, -1, 1, -1),
+            lambda offset, d_model, base=10000.0: with_signs(offset, d_model, base, 1, 1, -1),
             lambda offset, d_model, base=10000.0: with_signs(offset, d_model, base, 1, -1, -1),
         ),
         "sine and cosine changed places": sine_on_the_diagonal,
