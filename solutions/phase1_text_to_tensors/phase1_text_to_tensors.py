@@ -72,7 +72,8 @@ np.set_printoptions(precision=3, suppress=True)
 # A Transformer is a stack of blocks in which **every token looks at the other tokens directly** and takes over what
 # matters. It is *not* one attention layer (half of it is something else), not a faster LSTM and not only a language
 # model. *Attention Is All You Need* means: no recurrence and no convolution.
-#
+
+# %% [markdown]
 # The same blocks come in three families. They differ in one thing: who may look at whom. In the grids below a row is
 # the token that looks (its *query*), a column one that is looked at (its *key*).
 
@@ -97,7 +98,8 @@ reveal("whole-input", "the whole input", "Look along the last row of the grid in
 # | encoder | all at once | nothing | is this review friendly? |
 # | decoder | left to right | the next token | go on with this story |
 # | encoder and decoder | the source at once | the target, token by token | translate this |
-#
+
+# %% [markdown]
 # **Notes and slips.** This course grew out of five sets of notes on Transformers. You need none of them. Each of their
 # numbers is computed again here, and each of their mistakes is a lesson with a number: they say that a decoder does
 # not read its whole input (slip D34), and you saw the row. `notes.erratum("D34")` prints one.
@@ -178,7 +180,8 @@ with need("rnn_forward"):
 # gain 1.6 stays near 1 for a while and sinks as well. LSTMs add a second state with three gates (forget, write, read),
 # a path on which the factor can stay near 1. Attention has a path of **length 1**. That is no promise that it looks far
 # (slip D54): it *may*, and has to learn to.
-#
+
+# %% [markdown]
 # | n tokens, width d | path between two tokens | steps that wait | work |
 # |---|---|---|---|
 # | recurrent | up to n | n | n · d² |
