@@ -6,7 +6,8 @@ from utils.checks.draw import normal
 from utils.checks.exercise import case
 from utils.checks.phase1.batches import tensors
 from utils.checks.phase1.embedding import gradient, random_ids
-from utils.checks.phase1.pairs import letters, of_text, rules_in
+from utils.checks.phase1.encoding import rules_in
+from utils.checks.phase1.pairs import letters, of_text
 from utils.checks.phase1.positions import learned, sinusoids, table
 from utils.checks.phase1.recurrence import sizes
 from utils.checks.phase1.rotary import places, turned

@@ -31,7 +31,7 @@
 # | [1.11 Is it a ruler](#1.11-Is-it-a-ruler) | `position_distances` | 15 | more |
 # | [1.12 Let the table learn](#1.12-Let-the-table-learn) | `LearnedPositions` | 15 | more |
 # | [1.13 Turn instead of add](#1.13-Turn-instead-of-add) | `rope` | 28 | more |
-# | [1.14 Every number of the notes](#1.14-Every-number-of-the-notes) | – | 6 | more |
+# | [1.14 What is left of the notes](#1.14-What-is-left-of-the-notes) | – | 6 | more |
 # | [1.15 Say it aloud](#1.15-Say-it-aloud) | three answers, recap | 13 | core |
 #
 # The core path is three hours; minutes are estimates until learners have been timed. You can stop after any section. To
@@ -72,11 +72,13 @@ np.set_printoptions(precision=3, suppress=True)
 # A Transformer is a stack of blocks in which **every token looks at the other tokens directly** and takes over what
 # matters. It is *not* one attention layer (half of it is something else), not a faster LSTM and not only a language
 # model. *Attention Is All You Need* means: no recurrence and no convolution.
-#
-# The same blocks come in three families. They differ in one thing: who may look at whom.
+
+# %% [markdown]
+# The same blocks come in three families. They differ in one thing: who may look at whom. In the grids below a row is
+# the token that looks (its *query*), a column one that is looked at (its *key*).
 
 # %%
-predict("whole-input", "A decoder such as GPT looks left only. Its **last** token has seen…",
+predict("whole-input", "A decoder such as GPT looks left only. Its last token has seen…",
         ["one token", "a window", "the whole input"])
 
 # %%
@@ -96,8 +98,11 @@ reveal("whole-input", "the whole input", "Look along the last row of the grid in
 # | encoder | all at once | nothing | is this review friendly? |
 # | decoder | left to right | the next token | go on with this story |
 # | encoder and decoder | the source at once | the target, token by token | translate this |
-#
-# Our notes say that a decoder does not read its whole input (slip D34). You saw the row.
+
+# %% [markdown]
+# **Notes and slips.** This course grew out of five sets of notes on Transformers. You need none of them. Each of their
+# numbers is computed again here, and each of their mistakes is a lesson with a number: they say that a decoder does
+# not read its whole input (slip D34), and you saw the row. `notes.erratum("D34")` prints one.
 #
 # From text to answer: **tokens → embeddings → positions → N blocks → a head for the task.** This phase is the first three.
 
@@ -113,7 +118,7 @@ reveal("whole-input", "the whole input", "Look along the last row of the grid in
 # All of the past must fit into `h`, and step 500 waits for 499 others. Suppose the first word is changed a little.
 
 # %%
-predict("fade", "Forty words later, how much of that change is left in `h`?",
+predict("fade", "`W_h` keeps lengths (gain 1). How much of that change is left in `h` forty words later?",
         ["about all", "about a fortieth", "less than a millionth"])
 
 # %% [markdown]
@@ -168,12 +173,15 @@ with need("rnn_forward"):
          "How much of a nudge is left, by distance, on a logarithmic axis: at gains 0.7 and 1.0 it "
          "falls in a straight line, below a millionth at 40; at 1.6 it stays near 1 and then sinks; "
          "attention is a level line at 1.")
-    reveal("fade", "less than a millionth", "At gains 0.7 and 1.0: about the same factor at each step.")
+    reveal("fade", "less than a millionth", "tanh shrinks a little at each step. (Below 1e-12 the plot stops.)")
 
 # %% [markdown]
-# A factor below 1 at each step vanishes, one above 1 explodes; LSTMs put gates on the path to keep it near 1. Attention
-# has a path of **length 1**. That is no promise that it looks far (slip D54): it *may*, and has to learn to.
-#
+# About the same factor at each step: below 1 it vanishes. Above 1 it would explode, but tanh holds it down: the curve of
+# gain 1.6 stays near 1 for a while and sinks as well. LSTMs add a second state with three gates (forget, write, read),
+# a path on which the factor can stay near 1. Attention has a path of **length 1**. That is no promise that it looks far
+# (slip D54): it *may*, and has to learn to.
+
+# %% [markdown]
 # | n tokens, width d | path between two tokens | steps that wait | work |
 # |---|---|---|---|
 # | recurrent | up to n | n | n · d² |
@@ -470,7 +478,7 @@ class Tokenizer:
 check(Tokenizer, points=6)
 
 # %% [markdown]
-# **Look.** Text of every kind, there and back. And three sentences with the same words.
+# **Look.** Text of every kind, there and back.
 
 # %% tags=["demo"]
 with need("bpe_train", "bpe_encode", "Tokenizer"):
@@ -490,9 +498,6 @@ with need("bpe_train", "bpe_encode", "Tokenizer"):
 with need("bpe_encode", "Tokenizer"):
     marked = Tokenizer([], ["<s>", "</s>"])
     print("markers and letters:", len(marked.encode("<s>cat</s>")), "ids")
-    tokens, width = 5, 4
-    ex = notes.example("004-walkthrough-shape")
-    print(ex.compare((np.ones((tokens, width)) @ np.ones((width, 6))).shape))
 
 # %% [markdown] reflect="Tokenizer"
 # A user types the text `<eos>` into a chat. What should your program do with it before `encode`? Your sentence:
@@ -507,7 +512,7 @@ with need("bpe_encode", "Tokenizer"):
 # %%
 attempt("a ragged batch", lambda: torch.tensor([[5, 3, 8, 3], [7, 4]]))
 rows = notes.example("002-padding-batch-length").inputs["rows"]
-print("the notes, padded by hand to 'one' length:", [len(row) for row in rows])  # slip A19
+print("two rows that the notes padded to one length (slip A19):", [len(row) for row in rows], "- not equal")
 tokens = torch.tensor([[5, 3, 8, 3], [7, 4, 3, 3]])
 print("mask from values:\n", tokens != 3)
 
@@ -621,8 +626,8 @@ with need("embed"):
     reveal("minus-one", "the last row", "A wrong id would have become a real word.")
 
 # %% [markdown] reflect="embed"
-# The paper multiplies embeddings by √d_model before positions are added (slip D12 of the notes: they leave it out). Positions have length
-# √(d_model/2). What would happen to embeddings that start out small? Your sentence:
+# The paper multiplies embeddings by √d_model (slip D12: the notes leave it out). Soon a vector of length √(d_model/2),
+# which says where a word stands, is added to each. What would happen to embeddings that start out small? Your sentence:
 
 # %% [markdown]
 # **Backwards.** The loss says how each looked-up vector should move. Which rows of the table move? Those that were
@@ -653,7 +658,7 @@ predict("repeats", "Id 1 stood three times and each place sent 1. Its row of the
 def embed_backward(token_ids, grad_out, vocab_size):
     """Carry a gradient from looked-up vectors back to the table.
 
-    token_ids (…) ints; grad_out (…, d_model), both NumPy
+    token_ids (…) ints that embed has accepted; grad_out (…, d_model), both NumPy
     Returns (vocab_size, d_model), dtype of grad_out; rows that were not used are 0.
     """
     ### BEGIN SOLUTION
@@ -696,7 +701,7 @@ predict("shift", "You subtract 7 from every score. The shares…",
 # - **Not allowed** torch's softmax. `exp`, `amax`, `sum`, `logsumexp` are.
 # - **Done when** the check below passes. Entries of −∞ must come out as exactly 0.
 #
-# <details><summary>Hint 1 · where</summary>A *slice* is what lies along <code>dim</code>. Each has its own maximum and its
+# <details><summary>Hint 1 · where</summary>A <em>slice</em> is what lies along <code>dim</code>. Each has its own maximum and its
 # own sum.</details>
 # <details><summary>Hint 2 · what</summary>Subtract the maximum of each slice first; then the largest exponential is
 # 1.</details>
@@ -742,7 +747,8 @@ with need("softmax"):
 # ## 1.9 Say where a token stands
 # *core · about 20 min*
 #
-# Attention compares vectors. It does not know who came first. Here is one bare attention over the notes' two sentences:
+# Attention compares vectors. It does not know who came first. Here it is, bare, over the notes' two sentences: compare
+# all pairs (`x @ x.T`, each a dot product), make shares of 1 of each row, mix the vectors by these shares.
 
 # %%
 dog, bites, man = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
@@ -755,7 +761,8 @@ for name in ("002-dog-bites-man", "004-same-multiset"):
 
 # %% [markdown]
 # The same vector: without help, *dog bites man* is *man bites dog*. Shuffle the tokens and the outputs are shuffled
-# likewise. The notes call this **invariant**; it is **equivariant** (slip D8). Only a pooled output is invariant.
+# likewise: that is **equivariant**. The notes say **invariant** (slip D8), which means that nothing changes at all. Only
+# a pooled output, such as the mean of all rows, is. Compare with three matrices, as phase 2 will:
 
 # %%
 ex = notes.example("003-permutation-invariant")
@@ -891,7 +898,7 @@ predict("negative", "`M(3) @ M(−3)` is…", ["M(0), the identity", "M(9)", "no
 # - **Done when** the check below passes.
 #
 # <details><summary>Hint 1 · where</summary>Zero but for 2 × 2 blocks on the diagonal, one per pair of columns.</details>
-# <details><summary>Hint 2 · what</summary>The first *column* of a block makes the new sine from (sin a, cos a), the second
+# <details><summary>Hint 2 · what</summary>The first <em>column</em> of a block makes the new sine from (sin a, cos a), the second
 # the new cosine.</details>
 # <details><summary>Hint 3 · how</summary>the block is <code>[[cos t, −sin t], [sin t, cos t]]</code> with
 # <code>t = offset · base^(−2i/d_model)</code>; <code>torch.block_diag</code> puts blocks on a diagonal.</details>
@@ -938,19 +945,20 @@ with need("sinusoidal_positions", "shift_matrix"):
 # *more · about 15 min*
 #
 # "The encoding tells how far apart two words are." Measure it: how far apart are the *vectors*? The notes begin with a
-# table of steps between five words, and with one-hot codes, where every place is √2 from every other.
+# table of steps between five words. In one-hot codes every place is √2 from every other.
 
 # %%
 n = notes.example("003-distance-matrix").inputs["n"]
 steps = (torch.arange(n)[:, None] - torch.arange(n)).abs()
 print(notes.example("003-distance-matrix").compare(steps))
-predict("ruler", "Sinusoids of width 512, seen from place 0. With distance, the vectors lie…",
+predict("ruler", "Sinusoids of width 32, seen from place 0. With distance, the vectors lie…",
         ["ever further apart", "further apart at first", "equally far apart"])
 
 # %% [markdown]
 # ### Exercise 1.11 · `position_distances` · more · about 9 min
 # - **Build** the table of distances between all rows.
 # - **Watch out** for `|a|² + |b|² − 2ab`: with large entries it loses its digits, and a square can come out negative.
+#   `torch.cdist` passes, but takes that way above 25 rows unless you tell it not to.
 # - **Done when** the check below passes.
 #
 # <details><summary>Hint 1 · where</summary>(n, 1, d) minus (1, n, d) is (n, n, d).</details>
@@ -977,12 +985,13 @@ with need("sinusoidal_positions", "position_distances"):
     curves = {"the same for all": torch.ones(80, 4), "one-hot": torch.eye(80),
               "random rows": torch.randn(80, 512, generator=torch.Generator().manual_seed(0)) / 32,
               "sinusoids, width 4": sinusoidal_positions(80, 4),
-              "sinusoids, width 512": sinusoidal_positions(80, 512)}
+              "sinusoids, width 32": sinusoidal_positions(80, 32)}
     curves = {name: position_distances(table)[0] for name, table in curves.items()}
     show(plots.distance_curves(curves),
          "Distance from place 0 by offset. Same for all: 0. One-hot and random rows: level. Sinusoids "
-         "of width 4 rise and fall; of width 512 rise fast to 11, then slowly, with dips, to 17.")
-    reveal("ruler", "further apart at first", "It falls for the first time at offset 44.")
+         "of width 4 swing up and down; of width 32 rise fast, then go on in waves, up on the whole.")
+    falls = (curves["sinusoids, width 32"].diff() < 0).nonzero()[0].item()
+    reveal("ruler", "further apart at first", f"It falls for the first time after offset {falls}.")
 
 # %% tags=["demo"]
 with need("sinusoidal_positions", "position_distances"):
@@ -991,7 +1000,9 @@ with need("sinusoidal_positions", "position_distances"):
     for name, width in (("003-pe-distance", 512), ("003-pe-distance-d4", 4)):
         distances = position_distances(sinusoidal_positions(5, width).double())
         print(notes.example(name).compare(distances[0], "row0"))
-        print("ever larger:", bool((distances[0].diff() > 0).all()))
+    far = torch.randn(40, 8) + 1000
+    print("from itself, by cdist:", torch.cdist(far, far).diagonal().max(),
+          "by yours:", position_distances(far).diagonal().max())
 
 # %% [markdown] reflect="position_distances"
 # The distance depends on the offset alone, and yet it is no ruler (slip D10). Which offsets can a layer confuse? Your sentence:
@@ -1008,12 +1019,11 @@ with need("sinusoidal_positions", "position_distances"):
 table = torch.randn(6, 4)
 predict("beyond", "A slice that runs over the end: `table[4:9]` of a table with 6 rows…",
         ["raises", "has 2 rows", "wraps round"])
-print(table[4:9].shape, table[5:9].shape, (torch.zeros(4, 4) + table[5:9]).shape)
 
 # %% [markdown]
 # ### Exercise 1.12 · `LearnedPositions` · more · about 11 min
 # - **Build** a module with one parameter `table` that adds rows `offset` to `offset + seq_len − 1`. The offset serves a
-#   model that writes token by token (phase 5).
+#   model that writes token by token and keeps what it computed before, its *cache* (phase 5).
 # - **Not allowed** silence beyond the end: raise.
 # - **Done when** the check below passes.
 #
@@ -1057,6 +1067,7 @@ with need("LearnedPositions"):
     layer(torch.zeros(2, 3, 4), offset=1).sum().backward()
     print("gradient of each row:", layer.table.grad[:, 0])
     attempt("four tokens from place 5", lambda: layer(torch.zeros(1, 4, 4), offset=5))
+    print(table[4:9].shape, table[5:9].shape, (torch.zeros(4, 4) + table[5:9]).shape)
     reveal("beyond", "has 2 rows", "And a single row left over broadcasts: every token, one place.")
 
 # %% [markdown] reflect="LearnedPositions"
@@ -1080,7 +1091,7 @@ def turned(vector, angle):
 q, k = torch.tensor([1.0, 0.5]), torch.tensor([0.3, 0.9])
 for place in (0, 5, 1000):
     print(place, (turned(q, 0.1 * (place + 3)) @ turned(k, 0.1 * place)).item())
-predict("length", "Turning changes the *length* of a vector…", ["never", "a little", "with the place"])
+predict("length", "Turning changes the length of a vector…", ["never", "a little", "with the place"])
 
 # %% [markdown]
 # Wide vectors are cut into pairs, each with its own speed, as in section 1.9. Which entries form a pair is an agreement. We
@@ -1139,24 +1150,40 @@ with need("rope"):
 
 # %% [markdown]
 # ---
-# ## 1.14 Every number of the notes
+# ## 1.14 What is left of the notes
 # *more · about 6 min*
 #
-# What is left of the notes' numbers, and their slips that no number shows.
+# Two numbers are still to come: how long the slowest wave is, and what shape five tokens of width 4 have after a matrix of
+# shape (4, 6). In a product the inner lengths meet and go: (5, 4) @ (4, 6) is (5, 6).
 
 # %%
 for name in ("000-pe-wavelength-range", "004-pe-wavelengths"):
     d = notes.example(name).inputs["d"]
     print(notes.example(name).compare(10_000 ** ((d - 2) / d), "last_over_2pi"))
-for slip in ("A13", "C9", "D11", "C7"):
-    print(notes.erratum(slip))
+print(notes.example("004-walkthrough-shape").compare((np.ones((5, 4)) @ np.ones((4, 6))).shape))
 
 # %% [markdown]
-# The slowest wave is not 10,000 turns of 2π long, but 9,647: the last exponent is `(d − 2)/d`, not 1. Adding positions
-# instead of joining them is a choice (D11): joining and then projecting works as well and costs a matrix.
+# The slowest wave is not 10,000 turns of 2π long, but 9,647: the last exponent is `(d − 2)/d`, not 1 (slip A13). Adding
+# positions instead of joining them is a choice (D11): joining and then projecting works as well and costs a matrix. Signs
+# differ between the notes (C7: N is a length here, the number of blocks there), so look at the shapes. And sections are
+# missing (C19), and so is the list behind their citation numbers (A30): what you cannot open is no source.
+
+# %% [markdown]
+# ### The signs, and the four products behind them
 #
-# And some pages are missing: the notes skip section numbers and carry citation numbers without a list (C19, A30). A number
-# in brackets is no source until you can open it.
+# | sign | is |
+# |---|---|
+# | `a @ b` of two vectors | dot product: entries times entries, summed; large if they point the same way |
+# | `X @ W`, (n, d) @ (d, k) | n · k dot products, rows of X with columns of W: (n, k) |
+# | `X.T` | rows become columns; `(X @ W).T` is `W.T @ X.T` |
+# | `softmax(S, -1)` | each row of S becomes shares of 1; its largest score is subtracted first |
+#
+# Lengths in this course: `seq_len` (N or T in papers), `d_model` (d or D), `n_heads` (H), `d_head`, `d_ff`, `vocab_size` (V).
+
+# %%
+X, W = torch.tensor([[1.0, 2.0], [0.0, 1.0], [3.0, 0.0]]), torch.tensor([[1.0, 0.0, 2.0, 1.0], [0.0, 1.0, 1.0, 0.0]])
+print(X @ W, torch.equal((X @ W).T, W.T @ X.T), X[0] @ X[2])
+print((X @ X.T).softmax(-1).sum(-1))
 
 # %% [markdown]
 # ---
@@ -1214,7 +1241,7 @@ for slip in ("A13", "C9", "D11", "C7"):
 #
 # | points | for |
 # |---|---|
-# | 1 | attention is equivariant: shuffled tokens give shuffled outputs (not invariant; not true with a causal mask) |
+# | 1 | attention is equivariant: shuffled tokens give shuffled outputs (not invariant; not true where each token sees only its left) |
 # | 1 | sinusoids: pairs of sine and cosine, speeds fall geometrically, added; a shift is one rotation for all places |
 # | 1 | learned: a row for each place, as good within its length, nothing beyond max_len |
 # | 1 | rotary: queries and keys are turned, scores depend on the offset only; none guarantees longer texts |

@@ -71,4 +71,9 @@ def _filled(module, seed):
     return module
 
 
-MAKERS = {"linear": linear, "packed": packed, "heads": heads, "loss": loss, "turned": turned}
+def once(values):
+    """An iterator: what it has handed over, it has no longer."""
+    return iter(values)
+
+
+MAKERS = {"linear": linear, "packed": packed, "heads": heads, "loss": loss, "turned": turned, "once": once}

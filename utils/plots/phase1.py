@@ -56,7 +56,7 @@ def position_map(table, marked=None, axes=None):
     table, figure = array(table), None
     if axes is None:
         figure, (axes,) = canvas(6.6, 3.9)
-    picture = axes.imshow(table, cmap="PuOr_r", vmin=-1.4, vmax=1.4, aspect="auto", interpolation="nearest")
+    picture = axes.imshow(table, cmap="PuOr_r", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
     if marked is not None:
         axes.add_patch(Rectangle((-0.5, marked - 0.5), table.shape[1], 1, fill=False, edgecolor=INK, linewidth=2.5))
     axes.set(xlabel="feature", ylabel="place", title="orange +1    purple −1")

@@ -31,6 +31,16 @@ def last_kept(sequences, pad_id, max_len=None):
     return oracle.pad_batch([row[-max_len if max_len else 0 :] for row in listed(sequences)], pad_id)
 
 
+def up_to_the_length(sequences, pad_id, max_len=None):
+    tokens, mask = oracle.pad_batch(sequences, pad_id, max_len)
+    return tokens, torch.arange(tokens.shape[1]) <= mask.sum(-1, keepdim=True)
+
+
+def uncut_mask(sequences, pad_id, max_len=None):
+    tokens, _ = oracle.pad_batch(sequences, pad_id, max_len)
+    return tokens, oracle.pad_batch(sequences, pad_id)[1]
+
+
 def always_full(sequences, pad_id, max_len=None):
     width = max_len or max(len(row) for row in sequences)
     rows = [row[:width] + [pad_id] * (width - len(row)) for row in listed(sequences)]
@@ -82,6 +92,12 @@ register(
         "truncation dropped the beginning": last_kept,
         "padded further than the longest sequence": always_full,
         "padding belongs on the right": left_padded,
+        "real places are those below the length, not up to it": up_to_the_length,
+        "max_len 0 must be refused": Spotted(
+            rules.none_allowed,
+            lambda sequences, pad_id, max_len=None: oracle.pad_batch(sequences, pad_id, max_len or None),
+        ),
+        "the mask must know what was cut": uncut_mask,
         "dtype": Spotted(rules.not_int_and_bool, arrived(lambda tokens, mask: (tokens.float(), mask.float()))),
         "pad_id was ignored": Replays(
             lambda sequences, pad_id, max_len=None: oracle.pad_batch(sequences, 0, max_len),

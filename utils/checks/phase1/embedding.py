@@ -5,8 +5,8 @@ import torch
 
 from utils import oracle
 from utils.checks.draw import given
-from utils.checks.exercise import Replays, case, refusal, register
-from utils.checks.phase1 import PHASE
+from utils.checks.exercise import Replays, Spotted, case, refusal, register
+from utils.checks.phase1 import PHASE, rules
 
 
 def ids(*values):
@@ -65,6 +65,9 @@ register(
             lambda token_ids, table: oracle.embed(token_ids, table) * np.sqrt(table.shape[1]).astype(table.dtype),
             lambda token_ids, table: oracle.embed(token_ids, table) / np.sqrt(table.shape[1]).astype(table.dtype),
         ),
+        "the dtype follows the table": Spotted(
+            rules.other_dtype("table"), lambda token_ids, table: oracle.embed(token_ids, table.astype(np.float64))
+        ),
         "shape": Replays(
             lambda token_ids, table: oracle.embed(token_ids, table)[..., None],
             lambda token_ids, table: oracle.embed(token_ids, table)[None],
@@ -87,9 +90,24 @@ def last_repeat(token_ids, grad_out, vocab_size):
     return grad
 
 
+def by_sentence(token_ids, grad_out, vocab_size):
+    """A loop over the first axis: within a sentence only one of the repeats is kept."""
+    grad = np.zeros((vocab_size, grad_out.shape[-1]), dtype=grad_out.dtype)
+    for one, wish in zip(np.atleast_1d(token_ids), grad_out, strict=False):
+        grad[one] += wish
+    return grad
+
+
 def averaged(token_ids, grad_out, vocab_size):
     counts = np.bincount(np.ravel(token_ids), minlength=vocab_size)[:, None]
     return oracle.embed_backward(token_ids, grad_out, vocab_size) / np.maximum(counts, 1).astype(grad_out.dtype)
+
+
+def assigned(token_ids, grad_out, vocab_size):
+    grad = np.zeros((vocab_size, grad_out.shape[-1]), dtype=grad_out.dtype)
+    for one, wish in zip(np.ravel(token_ids), grad_out.reshape(-1, grad_out.shape[-1]), strict=True):
+        grad[one] = wish
+    return grad
 
 
 def histogram(token_ids, grad_out, vocab_size):
@@ -120,7 +138,7 @@ register(
         ),
     ),
     mistakes={
-        "fancy indexing keeps only one of the repeats": last_repeat,
+        "fancy indexing keeps only one of the repeats": Replays(last_repeat, assigned),
         "the table has vocab_size rows": lambda token_ids, grad_out, vocab_size: oracle.embed_backward(
             token_ids, grad_out, int(np.max(token_ids)) + 1
         ),
@@ -134,6 +152,13 @@ register(
             ),
         ),
         "repeats add up, they are not averaged": averaged,
+        "flatten all axes before the ids first: a sentence may repeat an id": by_sentence,
+        "the dtype follows the gradient": Spotted(
+            rules.other_dtype("grad_out"),
+            lambda token_ids, grad_out, vocab_size: oracle.embed_backward(
+                token_ids, grad_out.astype(np.float64), vocab_size
+            ),
+        ),
     },
     **BY_HAND,
 )

@@ -1,4 +1,4 @@
-"""bpe_train and bpe_encode: which bytes stand together so often that they become one token."""
+"""bpe_train: which bytes stand together so often that they become one token."""
 
 from collections import Counter
 from itertools import pairwise
@@ -49,7 +49,26 @@ def without_overlap(pieces):
     return found
 
 
-def trained(best=None, start=single, counted=every_place, overlap=False, words_once=False, forget=True):
+def once_a_word(pieces):
+    return list(dict.fromkeys(pairwise(pieces)))
+
+
+def first_place(pieces, pair):
+    places = [n for n, found in enumerate(pairwise(pieces)) if found == pair][:1]
+    return pieces[: places[0]] + [pair[0] + pair[1]] + pieces[places[0] + 2 :] if places else pieces
+
+
+def part_stays(pieces, pair):
+    """Goes on by one place after a join: the second part is still there."""
+    return [b"".join(pair) if tuple(pieces[n : n + 2]) == pair else piece for n, piece in enumerate(pieces)]
+
+
+def from_the_right(pieces, pair):
+    flipped = join([piece[::-1] for piece in reversed(pieces)], (pair[1][::-1], pair[0][::-1]))
+    return [piece[::-1] for piece in reversed(flipped)]
+
+
+def trained(best=None, start=single, counted=every_place, joins=join, words_once=False, forget=True, least=1):
     """A wrong twin of bpe_train: what is given here differs from what was asked. best(totals) -> pair."""
     best = best or (lambda totals: max(totals, key=lambda pair: (totals[pair], pair)))
 
@@ -63,10 +82,10 @@ def trained(best=None, start=single, counted=every_place, overlap=False, words_o
                     totals[pair] += count
             if not forget:
                 totals = Counter({pair: total for pair, total in totals.items() if pair not in merges})
-            if not totals:
+            if max(totals.values(), default=0) < least:
                 break
             merges.append(best(totals))
-            words = [(join(pieces, merges[-1], overlap), count) for pieces, count in words]
+            words = [(joins(pieces, merges[-1]), count) for pieces, count in words]
         return merges
 
     return wrong
@@ -87,6 +106,18 @@ def smaller(totals):
 
 def by_joined(totals):
     return max(totals, key=lambda pair: (totals[pair], pair[0] + pair[1]))
+
+
+def longer(totals):
+    return max(totals, key=lambda pair: (totals[pair], len(pair[0] + pair[1]), pair))
+
+
+def by_second_part(totals):
+    return max(totals, key=lambda pair: (totals[pair], pair[::-1]))
+
+
+def with_end_mark(word_counts, n_merges):
+    return oracle.bpe_train({word + b"</w>": count for word, count in word_counts.items()}, n_merges)
 
 
 def rarest(totals):
@@ -189,7 +220,7 @@ register(
         "a tie compares first parts, then second parts": trained(by_joined),
         "counts were not renewed after a merge": counted_once,
         "a pair reached from one word into the next": Replays(as_one_word, each_word_once_in_a_row),
-        "overlapping pairs were joined twice": trained(overlap=True),
+        "overlapping pairs were joined twice": trained(joins=lambda pieces, pair: join(pieces, pair, overlap=True)),
         "aaa holds the pair (a, a) twice": trained(counted=without_overlap),
         "no pair was left": Spotted(rules.goes_on_without_pairs, padded_out, also=(padded_out,)),
         "return the pair, not the token": lambda word_counts, n_merges: [
@@ -210,136 +241,18 @@ register(
             certain=True,
         ),
         "the rarest pair was taken": trained(rarest),
-    },
-)
-
-
-# ---- wrong ways to encode ------------------------------------------------------------------------
-
-
-def encoded(choose, once=False):
-    """A wrong twin of bpe_encode. choose(pieces, ranks) -> place of the pair to join, among those with a rule.
-
-    once: only this place is joined, and its rule never again
-    """
-
-    def wrong(word, merges):
-        ranks, pieces = {pair: rank for rank, pair in enumerate(merges)}, single(word)
-        while any(pair in ranks for pair in pairwise(pieces)):
-            place = choose(pieces, ranks)
-            pair = (pieces[place], pieces[place + 1])
-            pieces[place : place + 2] = [pair[0] + pair[1]]
-            if once:
-                del ranks[pair]
-        return pieces
-
-    return wrong
-
-
-def known(pieces, ranks):
-    """(rank, place) of each pair that has a rule."""
-    return [(ranks[pair], place) for place, pair in enumerate(pairwise(pieces)) if pair in ranks]
-
-
-def leftmost(pieces, ranks):
-    return min(place for _, place in known(pieces, ranks))
-
-
-def earliest(pieces, ranks):
-    return min(known(pieces, ranks))[1]
-
-
-def latest(pieces, ranks):
-    return max((rank, -place) for rank, place in known(pieces, ranks))[1] * -1
-
-
-def rightmost_of_earliest(pieces, ranks):
-    return min(known(pieces, ranks), key=lambda found: (found[0], -found[1]))[1]
-
-
-def latest_everywhere(word, merges):
-    pieces = single(word)
-    while usable := [pair for pair in merges if pair in pairwise(pieces)]:
-        pieces = join(pieces, usable[-1])
-    return pieces
-
-
-def longest_token(word, merges):
-    """Greedy: from the left, the longest token of the vocabulary that fits."""
-    vocabulary, pieces = {left + right for left, right in merges}, []
-    while word:
-        length = max([1, *(n for n in range(1, len(word) + 1) if word[:n] in vocabulary)])
-        pieces.append(word[:length])
-        word = word[length:]
-    return pieces
-
-
-def one_pass(word, merges):
-    pieces = single(word)
-    for pair in merges:
-        pieces = join(pieces, pair)
-    return pieces
-
-
-def rules_in(*pairs):
-    return [tuple(part.encode() for part in pair.split("|")) for pair in pairs]
-
-
-LOWER = rules_in("e|r", "l|o", "lo|w", "low|er", "e|s", "es|t")
-# of abcd the leftmost pair makes ab c d, the longest token abc d, the earliest rule a bcd
-THREE_ANSWERS = rules_in("b|c", "bc|d", "a|b", "a|bc")
-ODD = rules_in("ab|c", "x|y", "a|b", "abc|xy", "y|z")  # the first rule needs what the third one makes
-RUNS = rules_in("a|a", "aa|aa", "aa|a")
-ACCENTS = [tuple(pair) for pair in ([b"\xc3", b"\xa9"], [b"t", b"\xc3\xa9"], [b"\xe6", b"\x97"])]
-
-register(
-    expected=oracle.bpe_encode,
-    phase=PHASE,
-    section="1.4",
-    hint="of all adjacent pairs that have a rule, join the one whose rule stands first; then look again.",
-    bans=(),
-    grad=False,
-    properties=(rules.pieces_spell_the_word,),
-    cases=(
-        case("a word", dict(word=b"lower", merges=LOWER)),
-        case("a word never seen", dict(word=b"slowest", merges=LOWER)),
-        case("bytes without a rule", dict(word=b"qlowz\x00\xff", merges=LOWER)),
-        case("three rules compete", dict(word=b"abcd", merges=THREE_ANSWERS)),
-        case("three rules compete, twice", dict(word=b"abcabd", merges=THREE_ANSWERS)),
-        case("rules in an odd order", dict(word=b"abcxyz", merges=ODD)),
-        case("a rule that needs a later one", dict(word=b"zabcx", merges=ODD)),
-        case("several places of one pair", dict(word=b"erlowerer", merges=LOWER)),
-        case("a run of three", dict(word=b"aaa", merges=RUNS[:1])),
-        case("a run of five", dict(word=b"aaaaa", merges=RUNS[:1])),
-        case("a run of seven, three rules", dict(word=b"aaaaaaa", merges=RUNS)),
-        case("characters of several bytes", dict(word="été 日".encode(), merges=ACCENTS)),
-        case("one byte", dict(word=b"l", merges=LOWER)),
-        case("no rules", dict(word=b"abc", merges=[])),
-        case("two words after another", dict(word=b"lowest", merges=LOWER), then=(dict(word=b"low", merges=ODD),)),
-        case("nothing", dict(word=b"", merges=LOWER), kind="edge"),
-    ),
-    mistakes={
-        "the longest token was taken, not the earliest rule": longest_token,
-        "the leftmost pair was taken, not the earliest rule": encoded(leftmost),
-        "a rule became usable later and was missed": one_pass,
-        "nothing was joined": lambda word, merges: single(word),
-        "the order of the rules is reversed": Replays(
-            encoded(latest), lambda word, merges: one_pass(word, merges[::-1]), latest_everywhere
-        ),
-        "pieces are bytes": Spotted(
-            rules.pieces_of_other_kinds,
-            lambda word, merges: [piece.decode("latin1") for piece in oracle.bpe_encode(word, merges)],
+        "a pair counts at every place, not once per word": trained(counted=once_a_word),
+        "a join goes through the whole word": trained(joins=first_place),
+        "go on by 2 after a join: the second part was used up": trained(joins=part_stays),
+        "joining goes from left to right": trained(joins=from_the_right),
+        "a pair that stands only once counts, too": trained(least=2),
+        "a pair is a tuple": Spotted(
+            rules.pairs_as_lists,
+            lambda word_counts, n_merges: [list(pair) for pair in oracle.bpe_train(word_counts, n_merges)],
             certain=True,
         ),
-        "a rule joins all its places": encoded(earliest, once=True),
-        "places are joined from left to right": encoded(rightmost_of_earliest),
-        "a piece was used twice": lambda word, merges: overlapping(word, merges),
+        "a tie goes to the greater pair, not to the longer one": trained(longer),
+        "a tie compares the first parts first": trained(by_second_part),
+        "words get no end mark here": with_end_mark,
     },
 )
-
-
-def overlapping(word, merges):
-    pieces = single(word)
-    while usable := [pair for pair in merges if pair in pairwise(pieces)]:
-        pieces = join(pieces, usable[0], overlap=True)
-    return pieces

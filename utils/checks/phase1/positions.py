@@ -42,6 +42,10 @@ def halves(seq_len, d_model, base=10000.0, sine_first=True):
     return torch.cat(parts if sine_first else parts[::-1], -1)
 
 
+def same_wave(seq_len, d_model, base, which):
+    return oracle.sinusoidal_positions(seq_len, d_model, base)[:, which::2].repeat_interleave(2, -1)
+
+
 def table(name, seq_len, d_model, **options):
     """A case without chance; `base` is off its default unless it is left out."""
     base = {"base": options.pop("base")} if "base" in options else {}
@@ -83,6 +87,21 @@ register(
         "angles are in radians": wrong_waves(degrees=True),
         "positions start at 0": wrong_waves(start=1),
         "frequencies fall with i: the exponent is negative": wrong_waves(lambda column, pair, d: -2 * pair / d),
+        "a row per place: the table is transposed": lambda seq_len, d_model, base=10000.0: oracle.sinusoidal_positions(
+            seq_len, d_model, base
+        ).T.contiguous(),
+        "pairs are counted from 0": wrong_waves(lambda column, pair, d: 2 * (pair + 1) / d),
+        "every pair has its own speed": wrong_waves(lambda column, pair, d: 0),
+        "the table is not scaled": Replays(
+            lambda seq_len, d_model, base=10000.0: oracle.sinusoidal_positions(seq_len, d_model, base) / d_model**0.5,
+            lambda seq_len, d_model, base=10000.0: (
+                oracle.sinusoidal_positions(seq_len, d_model, base) * (2 / d_model) ** 0.5
+            ),
+        ),
+        "sine everywhere: the second of a pair is the cosine": Replays(
+            lambda seq_len, d_model, base=10000.0: same_wave(seq_len, d_model, base, 0),
+            lambda seq_len, d_model, base=10000.0: same_wave(seq_len, d_model, base, 1),
+        ),
         "sine and cosine share one angle": wrong_waves(lambda column, pair, d: column / d),
         "the last frequency is base^(−(d−2)/d)": wrong_waves(lambda column, pair, d: pair / max(d // 2 - 1, 1)),
     },
@@ -157,6 +176,24 @@ register(
         ),
         "that is the largest difference": lambda positions: torch.cdist(positions, positions, p=float("inf")),
         "that is a table of products": lambda positions: positions @ positions.T,
+        "the dtype follows the input": Spotted(
+            rules.other_dtype("positions"), lambda positions: oracle.position_distances(positions.double())
+        ),
+        "every feature counts, in one sum": Replays(
+            lambda positions: (positions[:, None] - positions[None]).sum(-1).abs(),
+            lambda positions: (positions.norm(dim=-1)[:, None] - positions.norm(dim=-1)).abs(),
+        ),
+        "the table has a row for each place": lambda positions: oracle.position_distances(positions.T.contiguous()),
+        "distances point nowhere: both triangles are filled": Replays(
+            lambda positions: oracle.position_distances(positions).triu(),
+            lambda positions: oracle.position_distances(positions).tril(),
+        ),
+        "nothing is added under the root": Replays(
+            *(
+                lambda positions, more=more: (oracle.position_distances(positions) ** 2 + more).sqrt()
+                for more in (1e-6, 1e-8, 1e-12)
+            )
+        ),
     },
 )
 
@@ -206,6 +243,12 @@ def wrapped(self, x, offset):
 
 def clamped(self, x, offset):
     return self.table[torch.arange(offset, offset + x.shape[-2]).clamp(0, len(self.table) - 1)]
+
+
+def into_x(self, x, offset=0):
+    self.look(x, offset)
+    x += self.rows(x, offset)
+    return x
 
 
 def learned(name, shape, max_len, offset=None, **options):
@@ -260,10 +303,26 @@ register(
             wrong_learned(look=nothing, rows=clamped),
             wrong_learned(look=nothing),
         ),
-        "the table must learn: make it a parameter": Spotted(rules.table_is_no_parameter, _Buffer, certain=True),
+        "table itself must be the parameter (an nn.Embedding inside needs load_weights)": Spotted(
+            rules.table_is_no_parameter, _Buffer, certain=True
+        ),
         "the last row may be used": Spotted(
             rules.last_row_refused,
             wrong_learned(look=lambda self, x, offset: _Learned.look(self, x, offset + (offset >= 0))),
+        ),
+        "x was changed in place": wrong_learned(forward=into_x),
+        "the table must get its gradient": wrong_learned(
+            rows=lambda self, x, offset: _Learned.rows(self, x, offset).detach()
+        ),
+        "every place gets its own row": Replays(
+            wrong_learned(rows=lambda self, x, offset: self.table[offset]),
+            wrong_learned(rows=lambda self, x, offset: _Learned.rows(self, x, offset).mean(-1, keepdim=True)),
+        ),
+        "rows are added, not multiplied": wrong_learned(
+            forward=lambda self, x, offset=0: x * self.rows(x, offset) if self.look(x, offset) is None else x
+        ),
+        "rows start at offset, not after it": wrong_learned(
+            look=nothing, rows=lambda self, x, offset: wrapped(self, x, offset + 1)
         ),
         "no scaling here": wrong_learned(
             forward=lambda self, x, offset=0: (

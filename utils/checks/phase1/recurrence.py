@@ -27,6 +27,15 @@ def steps(x, w_x, w_h, b, step):
     return np.stack(states, 1)
 
 
+def from_state(x, w_x, w_h, b, start):
+    """Right but for the state before the first token."""
+    first = np.tanh(x[:, 0] @ w_x + np.full((len(x), len(b)), start, dtype=x.dtype) @ w_h + b)
+    states = [first]
+    for t in range(1, x.shape[1]):
+        states.append(np.tanh(x[:, t] @ w_x + states[-1] @ w_h + b))
+    return np.stack(states, 1)
+
+
 def reverse(x, w_x, w_h, b, put_back):
     states = oracle.rnn_forward(x[:, ::-1].copy(), w_x, w_h, b)
     return states[:, ::-1].copy() if put_back else states
@@ -75,6 +84,25 @@ register(
         ),
         "record h after the update": late,
         "the batch axis is not time": summed_forward,
+        "the dtype follows the input": Spotted(
+            rules.other_dtype("x"),
+            lambda x, w_x, w_h, b: oracle.rnn_forward(*(part.astype(np.float64) for part in (x, w_x, w_h, b))),
+        ),
+        "the nonlinearity is tanh": Replays(
+            lambda x, w_x, w_h, b: steps(x, w_x, w_h, b, lambda now, h: np.maximum(now + h @ w_h + b, 0)),
+            lambda x, w_x, w_h, b: steps(x, w_x, w_h, b, lambda now, h: 1 / (1 + np.exp(-(now + h @ w_h + b)))),
+        ),
+        "time is axis 1, the states go there too": lambda x, w_x, w_h, b: np.ascontiguousarray(
+            oracle.rnn_forward(x, w_x, w_h, b).swapaxes(0, 1)
+        ),
+        "each step renews the state, it does not add to it": Replays(
+            lambda x, w_x, w_h, b: steps(x, w_x, w_h, b, lambda now, h: h + np.tanh(now + h @ w_h + b)),
+            lambda x, w_x, w_h, b: steps(x, w_x, w_h, b, lambda now, h: np.tanh(now + h + b)),
+        ),
+        "before the first token the state is 0": lambda x, w_x, w_h, b: from_state(x, w_x, w_h, b, 1),
+        "keep a copy of each state: they are all the last one": lambda x, w_x, w_h, b: np.repeat(
+            oracle.rnn_forward(x, w_x, w_h, b)[:, -1:], x.shape[1], 1
+        ),
         "add first, then one tanh": Replays(
             lambda x, w_x, w_h, b: steps(x, w_x, w_h, b, lambda now, h: np.tanh(now + b) + h @ w_h),
             lambda x, w_x, w_h, b: steps(x, w_x, w_h, b, lambda now, h: np.tanh(now) + np.tanh(h @ w_h) + b),

@@ -56,6 +56,25 @@ def wrong_rate(rate, dtype=torch.float64):
     return wrong
 
 
+def neighbours_to_halves(x):
+    return x.unflatten(-1, (-1, 2)).mT.flatten(-2)
+
+
+def halves_to_neighbours(x):
+    return x.unflatten(-1, (2, -1)).mT.flatten(-2)
+
+
+def parts(x, positions, base):
+    """a, b, cos and sin, as asked for."""
+    waves = oracle.rope(torch.cat([torch.ones_like(x[..., ::2]), torch.zeros_like(x[..., ::2])], -1), positions, base)
+    return *x.chunk(2, -1), *waves.chunk(2, -1)
+
+
+def other_sum(formula):
+    """A wrong twin: formula(a, b, cos, sin) -> the two halves."""
+    return lambda x, positions, base=10000.0: torch.cat(formula(*parts(x, positions, base)), -1)
+
+
 def changed_in_place(x, positions, base=10000.0):
     x.copy_(oracle.rope(x.clone(), positions, base))
     return x
@@ -101,6 +120,7 @@ register(
             places([3000, 3001, 3005, 3007]),
             base=37.0,
             dtype="bfloat16",
+            default_dtype="float32",  # as in a learner's notebook: an arange divided is float32 there
             atol=0.1,
             kind="edge",
         ),
@@ -120,15 +140,50 @@ register(
             ),
         ),
         "x was changed in place": changed_in_place,
+        "pairs go out in the layout in which they came in": Replays(
+            lambda x, positions, base=10000.0: oracle.rope(neighbours_to_halves(x), positions, base),
+            lambda x, positions, base=10000.0: halves_to_neighbours(oracle.rope(x, positions, base)),
+        ),
+        "both halves need the old a and b": Replays(
+            other_sum(lambda a, b, c, s: (a * c - b * s, b * c + (a * c - b * s) * s)),
+            other_sum(lambda a, b, c, s: (a * c - (b * c + a * s) * s, b * c + a * s)),
+        ),
+        "sine and cosine changed places": Replays(
+            other_sum(lambda a, b, c, s: (a * s - b * c, b * s + a * c)),
+            other_sum(lambda a, b, c, s: (a * s - b * c, a * c + b * s)),
+        ),
+        "one of the two sums has the wrong sign": Replays(
+            other_sum(lambda a, b, c, s: (a * c + b * s, b * c + a * s)),
+            other_sum(lambda a, b, c, s: (a * c - b * s, b * c - a * s)),
+            other_sum(lambda a, b, c, s: (a * c - b * s, a * s - b * c)),
+        ),
+        "a and b changed places": Replays(
+            other_sum(lambda a, b, c, s: (b * c - a * s, a * c + b * s)),
+            other_sum(lambda a, b, c, s: (b * c + a * s, a * c - b * s)),
+        ),
+        "a turn keeps lengths: no scaling": lambda x, positions, base=10000.0: (
+            oracle.rope(x, positions, base) * x.shape[-1] ** 0.5
+        ),
+        "the dtype follows the input": Spotted(
+            rules.other_dtype("x"), lambda x, positions, base=10000.0: oracle.rope(x.double(), positions, base)
+        ),
+        "angles are in radians": lambda x, positions, base=10000.0: oracle.rope(
+            x.double(), positions.double() * 180 / torch.pi, base
+        ).to(x.dtype),
+        "every pair has its own speed": wrong_rate(lambda i, d: 0),
+        "positions count from 0, add nothing to them": lambda x, positions, base=10000.0: oracle.rope(
+            x, positions + 1, base
+        ),
         "halves are pairs, so angles repeat in halves too": half_interleaved,
         "angles need float32, whatever x is": Spotted(rules.narrow_input, in_its_own_dtype),
         "the exponent is 2i/d, i counts pairs": wrong_rate(lambda i, d: i / d),
         "frequencies fall with i: the exponent is negative": Replays(
             wrong_rate(lambda i, d: -2 * i / d), wrong_rate(lambda i, d: -2 * i / d, torch.float32)
         ),
-        "positions are added to embeddings; here they turn": lambda x, positions, base=10000.0: (
-            x
-            + oracle.rope(torch.cat([torch.zeros_like(x[..., ::2]), torch.ones_like(x[..., ::2])], -1), positions, base)
+        "positions are added to embeddings; here they turn": Replays(
+            other_sum(lambda a, b, c, s: (a - s, b + c)),
+            other_sum(lambda a, b, c, s: (a + s, b + c)),
+            other_sum(lambda a, b, c, s: (a + c, b + s)),
         ),
     },
 )

@@ -31,6 +31,16 @@ def never(got, request):
     return False
 
 
+def other_dtype(name):
+    """The sign that the answer has another floating dtype than this argument."""
+
+    def sees(got, request):
+        given, value = asked(request, name), said(got)
+        return hasattr(value, "dtype") and "float" in str(value.dtype) and value.dtype != given.dtype
+
+    return sees
+
+
 def nan_somewhere(got, request):
     return bool(said(got).isnan().any())
 
@@ -60,6 +70,11 @@ def _pieces(got):
     if not isinstance(value, (list, tuple)):
         return []
     return [part for pair in value if isinstance(pair, (list, tuple)) for part in pair]
+
+
+def pairs_as_lists(got, request):
+    value = said(got)
+    return isinstance(value, list) and bool(value) and all(type(pair) is list for pair in value)
 
 
 def pairs_of_text(got, request):
@@ -105,6 +120,12 @@ def code_points(got, request):
     return bool(large & set(said(got) or ()))
 
 
+def patterns_in_specials(got, request):
+    """Did it fail where a special holds a sign of the pattern language?"""
+    signs = any(sign in special for special in request.init["args"]["specials"] for sign in ".+*?()[]|")
+    return signs and failed(got) in ("AttributeError", "TypeError", "KeyError", "error", "PatternError")
+
+
 def lookup_failed(got, request):
     return asked(request, "ids") is not None and failed(got) in ("KeyError", "IndexError", "TypeError", "OverflowError")
 
@@ -131,6 +152,11 @@ def not_int_and_bool(got, request):
     return tensors and (tokens.dtype, mask.dtype) != both and (mask.dtype, tokens.dtype) != both
 
 
+def none_allowed(got, request):
+    """Was a width of 0 asked for, and taken?"""
+    return asked(request, "max_len") == 0 and not failed(got)
+
+
 # ---- softmax and positions -----------------------------------------------------------------------
 
 
@@ -144,6 +170,13 @@ def shares_are_whole(got, case, request):
         if sums.numel() and not bool(((sums - 1).abs() < 1e-12).all()):
             return "slices that sum to 1", f"one that sums to {sums[(sums - 1).abs().argmax()].item():.12g}"
     return None
+
+
+def sum_too_large(got, request):
+    """Does every slice sum to a little less than 1: was something added to the sum?"""
+    value = said(got)
+    short = 1 - value.sum(asked(request, "dim"))
+    return value.dtype is torch.float64 and bool(((short > 1e-11) & (short < 1e-2)).all())
 
 
 def distances_are_distances(got, case, request):

@@ -36,6 +36,26 @@ def whole_circle(rate):
     return wrong
 
 
+def with_signs(offset, d_model, base, upper, lower, last=1):
+    """Blocks [[cos, upper · sin], [lower · sin, last · cos]]."""
+    blocks = []
+    for turn in _blocks(offset, d_model, base):
+        c, s = turn[0, 0], turn[1, 0]
+        blocks.append(torch.stack([torch.stack([c, upper * s]), torch.stack([lower * s, last * c])]))
+    return torch.block_diag(*blocks)
+
+
+def sine_on_the_diagonal(offset, d_model, base=10000.0):
+    """Blocks [[sin, −cos], [cos, sin]]."""
+    quarter = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    return torch.block_diag(*(turn.T @ quarter for turn in _blocks(offset, d_model, base)))
+
+
+def _blocks(offset, d_model, base):
+    matrix = oracle.shift_matrix(offset, d_model, base)
+    return [matrix[n : n + 2, n : n + 2] for n in range(0, d_model, 2)]
+
+
 def _turn(angle):
     c, s = torch.tensor(float(angle)).cos(), torch.tensor(float(angle)).sin()
     return torch.stack([torch.stack([c, -s]), torch.stack([s, c])])
@@ -75,6 +95,16 @@ register(
             abs(offset), d_model, base
         ),
         "every pair has its own angle": whole_circle(lambda i, d: 0),
+        "frequencies fall with i: the exponent is negative": whole_circle(lambda i, d: -2 * i / d),
+        "this is no turn: one sine needs a minus": Replays(
+            lambda offset, d_model, base=10000.0: with_signs(offset, d_model, base, 1, 1),
+            lambda offset, d_model, base=10000.0: with_signs(offset, d_model, base, 1, 1, -1),
+            lambda offset, d_model, base=10000.0: with_signs(offset, d_model, base, 1, -1, -1),
+        ),
+        "sine and cosine changed places": sine_on_the_diagonal,
+        "angles are in radians": lambda offset, d_model, base=10000.0: oracle.shift_matrix(
+            offset * 180 / torch.pi, d_model, base
+        ),
         "the exponent is 2i/d, i counts pairs": whole_circle(lambda i, d: i / d),
     },
 )

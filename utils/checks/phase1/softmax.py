@@ -84,6 +84,25 @@ register(
                 lambda x, dim: divided(x, dim, x.amax(dim), keep_sum=False),
             ),
         ),
+        "each slice has its own sum": Replays(
+            lambda x, dim: (x - x.amax(dim, keepdim=True)).exp() / (x - x.amax(dim, keepdim=True)).exp().sum(),
+            lambda x, dim: (x - x.max()).exp() / (x - x.max()).exp().sum(),
+        ),
+        "nothing is added to the sum": Spotted(
+            rules.sum_too_large,
+            lambda x, dim: (
+                (x - x.amax(dim, keepdim=True)).exp()
+                / ((x - x.amax(dim, keepdim=True)).exp().sum(dim, keepdim=True) + 1e-6)
+            ),
+        ),
+        "clamping changes the shares: subtract the maximum": Replays(
+            *(lambda x, dim, most=most: oracle.softmax(x.clamp(-most, most), dim) for most in (80, 50, 100, 20))
+        ),
+        "divide by the sum, not by the largest": lambda x, dim: (x - x.amax(dim, keepdim=True)).exp(),
+        "subtract the maximum, do not divide by it": Replays(
+            lambda x, dim: oracle.softmax(x / x.amax(dim, keepdim=True), dim),
+            lambda x, dim: oracle.softmax(x / x.abs().amax(dim, keepdim=True), dim),
+        ),
         "the sum met the wrong axis": lambda x, dim: divided(x, dim, x.amax(dim, keepdim=True), keep_sum=False),
         "the base is e": Replays(
             lambda x, dim: oracle.softmax(x * torch.log(torch.tensor(2.0, dtype=torch.float64)).item(), dim),

@@ -9,7 +9,8 @@ from utils import oracle
 from utils.checks.draw import given
 from utils.checks.exercise import Replays, Spotted, case, register
 from utils.checks.phase1 import PHASE, rules
-from utils.checks.phase1.pairs import rules_in
+from utils.checks.phase1.encoding import rules_in
+from utils.observe.codec import Fixture
 
 MERGES = [*rules_in("t|h", "th|e", "e| ", "a|t", "c|at", "s|at", "p|a", "pa|d", "<|p", "s|>"), (b"\xc3", b"\xa9")]
 SPECIALS = ["<pad>", "<s>", "<eos>"]
@@ -142,6 +143,33 @@ class _SpecialsFrom256(oracle.Tokenizer):
         self.special_ids = {text: 256 + n for n, text in enumerate(specials)}
 
 
+class _SpecialsFrom0(oracle.Tokenizer):
+    first = 0
+
+    def __init__(self, merges, specials):
+        super().__init__(merges, specials)
+        self.special_ids = {text: self.first + n for n, text in enumerate(specials)}
+
+
+class _SpecialsFrom1(_SpecialsFrom0):
+    first = 1
+
+
+def not_escaped(self, text):
+    specials = sorted(self.special_ids, key=len, reverse=True)
+    if not specials:
+        return self.right(text)
+    parts = re.split("(" + "|".join(specials) + ")", text)
+    plain = oracle.Tokenizer(list(self._ranks), [])
+    return [n for part in parts for n in ([self.special_ids[part]] if part in specials else plain.encode(part))]
+
+
+def read_twice(self, ids):
+    if any(not 0 <= n < self.vocab_size for n in ids):
+        raise ValueError("unknown id")
+    return joined(self, ids)
+
+
 def spelled_out(self, text):
     return oracle.Tokenizer(list(self._ranks), []).encode(text)
 
@@ -191,6 +219,7 @@ register(
         case("decode broken bytes in the middle", **decode([104, 0xFF, 0xC3, 104, 0x80])),
         case("decode specials", **decode([267, 257, 268, 97, 269])),
         case("decode a tuple of ids", **decode(as_tuple(258, 261, 269))),
+        case("decode ids that can be read only once", **decode(Fixture("once", {"values": [258, 261, 269]}))),
         case("every byte", **decode(list(range(256)))),
         case("empty text", **encode("", kind="edge")),
         case("decode nothing", **decode([], kind="edge")),
@@ -214,7 +243,7 @@ register(
         ),
         "special and merged tokens share ids": Replays(renumbered(specials_from_256), _SpecialsFrom256),
         "the order of ids is bytes, merged tokens, specials": Replays(
-            renumbered(merged_last), renumbered(specials_first)
+            renumbered(merged_last), renumbered(specials_first), _SpecialsFrom0, _SpecialsFrom1
         ),
         "the text did not come back": Replays(
             wrong_encode(lambda self, text: self.right(text.lower())),
@@ -242,6 +271,16 @@ register(
         "of several specials that fit, the longest is taken": Replays(
             wrong_encode(by_list_order), wrong_encode(shortest_first), wrong_encode(one_special_after_another)
         ),
+        "the leftmost special goes first, whichever it is": wrong_encode(
+            lambda self, text: one_special_after_another(
+                self, text, sorted(self.special_ids, key=len, reverse=True) or None
+            )
+        ),
+        "a special is no pattern: re.escape it": Spotted(rules.patterns_in_specials, wrong_encode(not_escaped)),
+        "no specials, no cut: an empty pattern fits everywhere": wrong_encode(
+            lambda self, text: self.right(text) if self.special_ids else [n for mark in text for n in self.right(mark)]
+        ),
+        "ids can be read only once: make a list first": wrong_decode(read_twice),
         "the text was cut into words first": Replays(
             cut_first(r"<pad>|<eos>|<s>xy?|<s>|\s+|[^\s<]+|<"),
             cut_first(r"<pad>|<eos>|<s>xy?|<s>| ?[^\s<]+|\s|<"),
