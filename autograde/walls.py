@@ -27,6 +27,7 @@ TIERS = ("full", "partial", "none")
 STAGED = (
     "__init__.py",
     "config.py",
+    "debugging",
     "lesson.py",
     "notes.py",
     "notes.json",

@@ -145,7 +145,7 @@ def calls(name):
 
 
 def test_the_lesson_and_the_checks_agree():
-    """Has every exercise its section, three hints, a check and a sentence to write, and do points add up to 60?"""
+    """Has every exercise its section, three hints, a check and a sentence to write, and do points add up to 70?"""
     section, found = None, {}
     for place, cell in enumerate(CELLS):
         if heading := re.search(r"^## (4\.\d+) ", cell.source, re.MULTILINE):
@@ -157,7 +157,7 @@ def test_the_lesson_and_the_checks_agree():
     assert found == {name: EXERCISES[name].section for name in NAMES}
     assert {cell.metadata["reflect"] for cell in CELLS if "reflect" in cell.metadata} == set(NAMES)
     points = [ast.literal_eval(node.keywords[0].value) for node in calls("check")]
-    assert (sum(points), len(points)) == (60, 17)
+    assert (sum(points), len(points)) == (70, 19)
 
 
 def test_every_prediction_is_revealed():

@@ -6,6 +6,8 @@ from utils.checks.draw import mask, normal
 from utils.checks.exercise import case
 from utils.checks.phase4.blocks import first_visible
 from utils.checks.phase4.counts import BOTH, SMALL, sizes
+from utils.checks.phase4.debugging import attention
+from utils.checks.phase4.mending import dropout_case
 from utils.checks.phase4.model import TABLES, padded, tokens
 from utils.checks.phase4.norms import HALF, constant_rows
 from utils.checks.phase4.start import stack, start
@@ -71,6 +73,23 @@ _HIDDEN = {
         sizes("h1", SMALL | dict(d_model=30, d_ff=7), n_kv_heads=1),
         sizes("h2", BOTH | dict(vocab_size=5), norm_first=False),
         sizes("h3", BOTH | dict(n_layers=7), tied=False),
+    ),
+    "reads_hidden": (
+        attention("h1", seed=101, n_heads=3),
+        attention("h2", "first_row", seed=102),
+        attention("h3", fill=-1e30, seed=103),
+        attention("h4", "meets_heads", seed=104),
+        attention("h5", "causal", seed=105),
+    ),
+    "FusedSelfAttention": (
+        case(
+            "h1",
+            dict(x=(2, 6, 10), attn_mask=mask(2, 6, 6, empty=[(0, 3)])),
+            init=dict(d_model=10, n_heads=2, d_head=3),
+            kind="edge",
+        ),
+        case("h2", dict(x=(4, 3, 8), attn_mask=mask(4, 3, 3)), init=dict(d_model=8, n_heads=4)),
+        dropout_case(0.25, "h3"),
     ),
     "residual_census": (case("h1", dict(n_encoder=11, n_decoder=2)),),
 }

@@ -19,22 +19,24 @@
 #
 # | section | you build | minutes | path |
 # |---|---|---|---|
-# | [4.1 After attention](#4.1-After-attention) | – | 4 | core |
-# | [4.2 One scale for every token](#4.2-One-scale-for-every-token) | `layer_norm` `LayerNorm` | 24 | core |
+# | [4.1 After attention](#4.1-After-attention) | – | 3 | core |
+# | [4.2 One scale for every token](#4.2-One-scale-for-every-token) | `layer_norm` `LayerNorm` | 23 | core |
 # | [4.3 The norm backwards](#4.3-The-norm-backwards) | `layer_norm_backward` | 28 | more |
-# | [4.4 Without centring](#4.4-Without-centring) | `RMSNorm` | 10 | more |
+# | [4.4 Without centring](#4.4-Without-centring) | `RMSNorm` | 10 | core |
 # | [4.5 A soft switch](#4.5-A-soft-switch) | `gelu` | 12 | more |
-# | [4.6 Each token by itself](#4.6-Each-token-by-itself) | `FeedForward` `SwiGLU` | 22 | core |
-# | [4.7 A way round](#4.7-A-way-round) | `Residual` | 18 | core |
-# | [4.8 The encoder block](#4.8-The-encoder-block) | `EncoderBlock` | 23 | core |
-# | [4.9 The decoder block](#4.9-The-decoder-block) | `DecoderBlock` | 28 | core |
-# | [4.10 Stacks](#4.10-Stacks) | `Encoder` `Decoder` | 21 | core |
-# | [4.11 From words to words](#4.11-From-words-to-words) | `Transformer` | 28 | core |
+# | [4.6 Each token by itself](#4.6-Each-token-by-itself) | `FeedForward` `SwiGLU` | 21 | core |
+# | [4.7 A way round](#4.7-A-way-round) | `Residual` | 17 | core |
+# | [4.8 The encoder block](#4.8-The-encoder-block) | `EncoderBlock` | 22 | core |
+# | [4.9 The decoder block](#4.9-The-decoder-block) | `DecoderBlock` | 27 | core |
+# | [4.10 Stacks](#4.10-Stacks) | `Encoder` `Decoder` | 20 | core |
+# | [4.11 From words to words](#4.11-From-words-to-words) | `Transformer` | 27 | core |
 # | [4.12 A quiet start](#4.12-A-quiet-start) | `init_weights` | 18 | more |
 # | [4.13 What reaches the first block](#4.13-What-reaches-the-first-block) | `gradient_norms` | 16 | more |
 # | [4.14 Count it](#4.14-Count-it) | `count_parameters` `residual_census` | 28 | more |
-# | [4.15 Every number of the notes](#4.15-Every-number-of-the-notes) | – | 6 | more |
-# | [4.16 Say it aloud](#4.16-Say-it-aloud) | three answers, recap | 12 | core |
+# | [4.15 Twelve questions](#4.15-Twelve-questions) | `reads_hidden` | 24 | more |
+# | [4.16 Repair by checklist](#4.16-Repair-by-checklist) | `FusedSelfAttention` | 24 | more |
+# | [4.17 Every number of the notes](#4.17-Every-number-of-the-notes) | – | 6 | more |
+# | [4.18 Say it aloud](#4.18-Say-it-aloud) | three answers, recap | 10 | core |
 #
 # The core path is about three hours; minutes are estimates until learners have been timed. You can stop after any
 # section. To come back, run the setup cell and the cells you have solved.
@@ -52,19 +54,20 @@ from torch import nn
 
 from utils import check, notes, plots, widgets
 from utils.config import ModelConfig
-from utils.lesson import need, predict, reveal, show
+from utils.debugging import checklist
+from utils.lesson import attempt, need, predict, reveal, show
 from utils.mycode import mine
 
 torch.set_printoptions(precision=3, sci_mode=False)
 
 sinusoidal_positions = mine("sinusoidal_positions")
 causal_mask, combine_masks, padding_mask = map(mine, ("causal_mask", "combine_masks", "padding_mask"))
-MultiHeadAttention = mine("MultiHeadAttention")
+attention_weights, MultiHeadAttention = map(mine, ("attention_weights", "MultiHeadAttention"))
 
 # %% [markdown]
 # ---
 # ## 4.1 After attention
-# *core · about 4 min*
+# *core · about 3 min*
 #
 # Suppose a model were nothing but attention. Each output is an average of values, so no output can lie outside what the
 # values span. Stack a few such layers and see what becomes of eight different tokens:
@@ -89,7 +92,7 @@ for layer in range(5):
 # %% [markdown]
 # ---
 # ## 4.2 One scale for every token
-# *core · about 24 min*
+# *core · about 23 min*
 #
 # After a few sums one token may be large and another small, and a matrix that fits one misfits the other. Layer norm
 # brings each token to mean 0 and variance 1, then lets two learned vectors rescale all tokens alike:
@@ -291,7 +294,7 @@ with need("layer_norm_backward"):
 # %% [markdown]
 # ---
 # ## 4.4 Without centring
-# *more · about 10 min*
+# *core · about 10 min*
 #
 # Llama and its relatives leave the mean alone and divide by the root of the mean *square*. One sum fewer, no β:
 #
@@ -302,7 +305,7 @@ predict("rms-shift", "Add 5 to every feature of a token. RMSNorm of it…",
         ["stays the same", "changes"])
 
 # %% [markdown]
-# ### Exercise 4.4 · `RMSNorm` · more · about 8 min
+# ### Exercise 4.4 · `RMSNorm` · core · about 8 min
 # - **Build** the module: one parameter `gamma` (ones). Half precision as in `layer_norm`.
 # - **Not allowed** torch's own norms.
 # - **Done when** the check below passes.
@@ -415,7 +418,7 @@ with need("gelu"):
 # %% [markdown]
 # ---
 # ## 4.6 Each token by itself
-# *core · about 22 min*
+# *core · about 21 min*
 #
 # Attention moves information between tokens. The feed-forward layer (FFN) works on what has arrived, one token at a
 # time, the same weights for all: out to `d_ff` features (often 4 · d_model), through a nonlinearity, and back.
@@ -532,10 +535,14 @@ with need("FeedForward", "SwiGLU"):
 # %% [markdown]
 # ---
 # ## 4.7 A way round
-# *core · about 18 min*
+# *core · about 17 min*
 #
-# Let each layer *add* to its input instead of replacing it: `x + F(x)`. The slope is `1 + F′(x)`: the path around the
-# layer passes every gradient on. "So the gradient is at least 1", say the notes. Is it?
+# Stack many plain layers, and the deeper network does worse, even on what it was trained on: each layer has to learn first to
+# hand on what came in. So let each layer *add* to its input instead of replacing it: `x + F(x)`. What came in is kept, and a
+# layer may begin as a small correction.
+#
+# The slope is `1 + F′(x)`: the path around the layer passes every gradient on. "So the gradient is at least 1", say the notes.
+# Is it?
 
 # %%
 predict("at-least-one", "`F(x) = −x`. The slope of `x + F(x)` is…", ["at least 1", "0", "−1"])
@@ -618,7 +625,7 @@ with need("layer_norm"):
 # %% [markdown]
 # ---
 # ## 4.8 The encoder block
-# *core · about 23 min*
+# *core · about 22 min*
 #
 # Two branches, two norms, two sums:
 #
@@ -698,7 +705,7 @@ with need("EncoderBlock", "FeedForward"):
 # %% [markdown]
 # ---
 # ## 4.9 The decoder block
-# *core · about 28 min*
+# *core · about 27 min*
 #
 # A decoder block has **three** sub-layers in this order: causal self-attention, cross-attention over the encoder's
 # output (`memory`), FFN. Three norms, three sums, two attentions. (The notes count a "third sub-layer" that is the second,
@@ -778,9 +785,10 @@ with need("DecoderBlock"):
 # %% [markdown]
 # ---
 # ## 4.10 Stacks
-# *core · about 21 min*
+# *core · about 20 min*
 #
-# Blocks on top of each other, each with weights of its own. One line goes wrong so often that you should see it once:
+# Blocks on top of each other, each with weights of its own. (A decoder-only model, such as GPT, has no memory to read: its block
+# is your EncoderBlock with a causal mask.) One line goes wrong so often that you should see it once:
 
 # %%
 predict("times-three", "`nn.ModuleList([block] * 3)` holds…",
@@ -893,7 +901,7 @@ with need("Decoder"):
 # %% [markdown]
 # ---
 # ## 4.11 From words to words
-# *core · about 28 min*
+# *core · about 27 min*
 #
 # Around the stacks: two embedding tables, positions, an output layer.
 #
@@ -984,6 +992,21 @@ with need("Transformer"):
     for step in (0, 100, 150, 249):
         print(f"step {step:3}: loss {losses[step]:.3f}")
     print(f"a guess among 12 words costs ln 12 = {math.log(12):.3f}")
+    print("in", src[0].tolist(), "· largest logit at each place", logits[0].argmax(-1).tolist())
+
+# %% [markdown]
+# **Follow one sentence.** "The cat sat" with its two marks is five tokens; of the answer, the start mark and *Le* are there.
+# The last row of logits, after a softmax, says what may come next. To take the largest is one rule among several: phase 5.
+
+# %% tags=["demo"]
+with need("Transformer"):
+    torch.manual_seed(0)
+    model = Transformer(src_vocab=8, tgt_vocab=6, d_model=16, n_heads=4, d_ff=64, n_layers=2)
+    for name in ("src_embedding", "encoder", "tgt_embedding", "decoder"):
+        part = getattr(model, name)
+        part.register_forward_hook(lambda part, args, out, name=name: print(f"{name:14}{tuple(out.shape)}"))
+    logits = model(torch.tensor([[1, 4, 5, 6, 2]]), torch.tensor([[1, 3]]))
+    print(f"{'logits':14}{tuple(logits.shape)}, next word: {logits[0, -1].softmax(-1).detach()}")
 
 # %% [markdown] reflect="Transformer"
 # What should the loss be before any training, and what would it tell you if it were 9? Your sentence:
@@ -1133,7 +1156,8 @@ with need("gradient_norms", "EncoderBlock"):
 # *more · about 28 min*
 #
 # "A block has 12 · d² parameters": 4 matrices of attention, and an FFN that is four times as wide. A good estimate to carry in
-# your head. What does it leave out?
+# your head: each weight costs a multiply-add for each token, whatever the token says, so a block's time is known beforehand. What
+# does the estimate leave out?
 
 # %%
 predict("twelve", "GPT-2 small (12 layers, width 768) by `12 · L · d²` is 85 million. Its real size is about…",
@@ -1231,7 +1255,254 @@ with need("residual_census"):
 
 # %% [markdown]
 # ---
-# ## 4.15 Every number of the notes
+# ## 4.15 Twelve questions
+# *more · about 24 min*
+#
+# A model with a bug trains, only worse. So ask it. `checklist` puts twelve questions to any attention, block or model:
+# each is a property that right ones have, whatever their weights. First your newest block:
+
+# %% tags=["demo"]
+with need("EncoderBlock"):
+    checklist(EncoderBlock(12, 3, 20))
+
+# %% [markdown]
+# **✓** holds, **✗** does not, **–** does not apply. Each finds bugs that the others miss:
+#
+# | | question | a bug it finds |
+# |---|---|---|
+# | 1 | shape, dtype, twice the same | dropout that ignores `eval()` |
+# | 2 | each sentence by itself | batch and heads mixed in a `view` |
+# | 3 | weights sum to one | softmax over queries |
+# | 4 | hidden tokens weigh nothing | a mask after the softmax |
+# | 5 | the future stays unseen | a triangle one step off |
+# | 6 | padding changes nothing | a mean over pads |
+# | 7 | a row that sees nothing | NaN from −∞ alone |
+# | 8 | order | positions left out |
+# | 9 | scores of size 1 | √d_model for √d_head |
+# | 10 | gradients reach everything | a stray `detach` |
+# | 11 | first loss is ln V | weights too large |
+# | 12 | learns one batch | two softmaxes |
+
+# %%
+predict("which-line", "Two attentions: one hides pads after the softmax, one forgets `w_o`. The checklist catches…",
+        ["both", "the first alone", "the second alone"])
+
+# %%
+torch.manual_seed(0)
+w_q, w_k, w_v = torch.randn(3, 12, 12).double() / 12**0.5
+
+
+def hides_too_late(x, mask):
+    weights = (x @ w_q @ (x @ w_k).mT / 12**0.5).softmax(-1)
+    return (weights if mask is None else weights * mask[:, 0]) @ x @ w_v
+
+
+checklist(hides_too_late, width=12)
+
+# %% [markdown]
+# It was a function this time; `call=` takes anything that can be asked as `call(x, mask)`. And the attention without `w_o`?
+# It has every one of these properties: it is a *right* attention, of another kind than the one you wanted. Properties find what
+# is broken. For what is missing you need a comparison with a reference, as in 4.8.
+
+# %%
+reveal("which-line", "the first alone", "Nothing is broken in an attention without w_o.")
+
+# %% tags=["demo"]
+with need("Transformer"):
+    torch.manual_seed(0)
+    checklist(Transformer(9, 11, 12, 3, 20, 2))
+
+# %% [markdown]
+# Your model is right, and line 11 fails: `nn.Embedding` starts with deviation 1, and the output layer is that table. So it
+# starts out sure of itself, and wrong. (In 4.11 the training cell made the tables smaller first. `init_weights` of 4.12 does.)
+
+# %% [markdown]
+# ### Exercise 4.15 · `reads_hidden` · more · about 15 min
+# - **Build** question 4 yourself: does any row depend on a token that its mask hides? Your own test, as `leaks_future` was.
+# - `attention(x, attn_mask)`: `x` (batch, seq_len, 8), `attn_mask` (batch, 1, seq_len, seq_len) bool; batch 1 to 4, seq_len 1
+#   to 8. A row's **own** token does not count, hidden or not: its query is made of it.
+# - **Not allowed** the checklist.
+# - **Done when** the check below passes: it runs your test on right and wrong attentions.
+#
+# <details><summary>Hint 1 · where</summary>Change one token, and look which rows move. Which rows may?</details>
+# <details><summary>Hint 2 · what</summary>Use random masks that differ from sentence to sentence and from row to row, one row with
+# nothing to see, and several batch sizes: a mask may meet the wrong axis only where two sizes agree.</details>
+# <details><summary>Hint 3 · how</summary><code>moved = (attention(other, mask) - before).abs().amax(-1) &gt; 1e-9</code> is (batch,
+# seq_len); set <code>moved[:, place] = False</code>; then <code>(moved &amp; ~mask[:, 0, :, place]).any()</code>.</details>
+
+# %% exercise="reads_hidden"
+def reads_hidden(attention):
+    """Does any row depend on another token that its mask hides?
+
+    attention: maps x (batch, seq_len, 8) and attn_mask (batch, 1, seq_len, seq_len) bool, True = may attend,
+    to (batch, seq_len, d_out); batch 1 to 4, seq_len 1 to 8, any float dtype, no chance
+    Returns bool, True = it reads what is hidden.
+    Promises: attention and the global random state stay as they were.
+    """
+    ### BEGIN SOLUTION
+    generator = torch.Generator().manual_seed(0)
+    for batch in (1, 2, 3):
+        x = torch.randn(batch, 8, 8, dtype=torch.float64, generator=generator)
+        mask = torch.rand(batch, 1, 8, 8, generator=generator) < 0.5
+        mask[:, :, 5] = False  # a row with nothing to see
+        with torch.no_grad():
+            before = attention(x, mask)
+            for place in range(8):
+                other = x.clone()
+                other[:, place] += 3
+                moved = (attention(other, mask) - before).abs().amax(-1) > 1e-9  # (B, T)
+                moved[:, place] = False  # its own query
+                if (moved & ~mask[:, 0, :, place]).any():
+                    return True
+    return False
+    ### END SOLUTION
+
+# %% check="reads_hidden"
+check(reads_hidden, points=4)
+
+# %% tags=["demo"]
+with need("reads_hidden"):
+    layer = MultiHeadAttention(8, 2).double()
+    print("yours reads what is hidden:", reads_hidden(lambda x, mask: layer(x, attn_mask=mask)))
+    w_q, w_k, w_v = torch.randn(3, 8, 8).double() / 8**0.5
+    print("hides_too_late does:       ", reads_hidden(hides_too_late))
+
+# %% [markdown] reflect="reads_hidden"
+# Your test draws random masks and tokens. What could an attention do that it would never notice? Your sentence:
+
+# %% [markdown]
+# ---
+# ## 4.16 Repair by checklist
+# *more · about 24 min*
+#
+# Here is a layer of several heads in one matrix, with the faults of a second listing in the notes. (Theirs is a sketch: half its
+# names are never defined.) Its mask is one table for each sentence, 0 where looking is allowed and −1e9 where not. Read it and mark
+# what you doubt **before** running on.
+
+# %%
+class BrokenHeads(nn.Module):
+    def __init__(self, width, n_heads, d_head, dropout=0.1):
+        super().__init__()
+        self.n_heads, self.d_head = n_heads, d_head
+        self.qkv = nn.Linear(width, 3 * width)  # queries, keys, values of all heads
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x, blocked=None):
+        batch, seq_len, width = x.shape
+        heads = self.qkv(x).view(batch, seq_len, 3, self.n_heads, self.d_head)
+        q, k, v = heads.permute(2, 0, 3, 1, 4)  # each (B, H, T, D)
+        scores = q @ k.transpose(2, 3) / math.sqrt(self.d_head)
+        if blocked is not None:
+            scores = scores + blocked  # (B, H, T, T) + (B, T, T)
+        mixed = scores.softmax(-1) @ v
+        return self.out(mixed.transpose(1, 2).reshape(batch, seq_len, width))
+
+
+torch.manual_seed(0)
+attempt("12 features, 3 heads of 4", lambda: BrokenHeads(12, 3, 4)(torch.randn(2, 5, 12)).shape)
+attempt("12 features, 3 heads of 5", lambda: BrokenHeads(12, 3, 5)(torch.randn(2, 5, 12)).shape)
+
+# %% [markdown]
+# The first fault is loud: `d_head` must be `width / n_heads`, and nobody said so. (The worked example of the same notes has
+# width 4 and one head of 2.) Now the mask. Three heads:
+
+# %%
+predict("batch-of-three", "Padding differs from sentence to sentence. The mask is (batch, 5, 5), the scores (batch, 3, 5, 5). "
+        "A batch of 3 sentences…", ["crashes", "is right", "runs, and is wrong"])
+
+# %%
+layer = BrokenHeads(12, 3, 4).double()
+x = torch.randn(3, 5, 12).double()
+blocked = torch.zeros(3, 5, 5).double()
+blocked[0, :, 3:] = -1e9  # the first sentence has two pads
+for batch in (1, 2, 3):
+    attempt(f"a batch of {batch}", lambda batch=batch: layer(x[:batch], blocked[:batch]).shape)
+alone, together = layer(x[:1], blocked[:1]), layer(x, blocked)
+print(f"sentence 0, alone and in the batch of 3, differs by {(alone - together[:1]).abs().max():.3f}")
+reveal("batch-of-three", "runs, and is wrong",
+       "Axes are matched from the right: the mask of sentence b lands on head b.")
+
+# %% [markdown]
+# The worst bugs are those that broadcast. What would have found it? Ask the checklist, which tries three sentences:
+
+# %%
+def ask(x, mask):
+    return layer(x, None if mask is None else -1e9 * (~mask[:, 0]).to(x.dtype))
+
+
+checklist(layer, call=ask, width=12)
+
+# %%
+layer_16, x_16 = BrokenHeads(12, 3, 4).half(), torch.randn(1, 5, 12).half()
+all_blocked = torch.full((1, 5, 5), -1e9)
+print("−1e9 in float16 is", all_blocked.half()[0, 0, 0].item())
+print("every key blocked, float16:", layer_16(x_16, all_blocked.half())[0, 0, :3].tolist())
+print("every key blocked, float32:", (torch.randn(5) + all_blocked[0, 0]).softmax(-1))
+
+# %% [markdown]
+# So −1e9 is no way to avoid NaN: in half precision it *is* −∞, and elsewhere an empty row reads pads. A boolean mask and zeros
+# for empty rows are one rule for every precision. And `dropout` is promised and absent; no check of numbers in eval mode can
+# see that.
+
+# %% [markdown]
+# ### Exercise 4.16 · `FusedSelfAttention` · more · about 20 min
+# - **Build** the repaired layer: `w_qkv` from `d_model` to `3 · n_heads · d_head`, rows in order q, k, v and head after head in
+#   each; `w_o` back to `d_model`. `d_head=None` is `d_model / n_heads`, which must divide: else ValueError.
+# - `attn_mask` (batch, seq_len, seq_len) bool, **one table for each sentence**. An empty row gives zeros before `w_o`.
+# - Dropout acts on the weights, in training only. **Not allowed** torch's own attention.
+# - **Done when** the check below passes.
+#
+# <details><summary>Hint 1 · where</summary>Five faults: two sizes, the axis of the mask, −1e9, dropout.</details>
+# <details><summary>Hint 2 · what</summary>Your <code>attention_weights</code> scales, hides and survives empty rows; it wants a mask
+# that broadcasts to (batch, n_heads, seq_len, seq_len).</details>
+# <details><summary>Hint 3 · how</summary><code>.view(batch, seq_len, 3, n_heads, -1).permute(2, 0, 3, 1, 4)</code>;
+# <code>attn_mask[:, None]</code>; after mixing <code>.transpose(1, 2).flatten(2)</code>.</details>
+
+# %% exercise="FusedSelfAttention"
+class FusedSelfAttention(nn.Module):
+    """Self-attention of several heads, with queries, keys and values from one matrix.
+
+    x (batch, seq_len, d_model); attn_mask (batch, seq_len, seq_len) bool, True = may attend, or None
+    Returns the shape of x. Weights: w_qkv nn.Linear(d_model, 3 * n_heads * d_head), rows in order q, k, v, each head after
+    head; w_o nn.Linear(n_heads * d_head, d_model). Dropout on the weights.
+    Raises ValueError if d_head is None and n_heads does not divide d_model.
+    """
+
+    def __init__(self, d_model, n_heads, d_head=None, dropout=0.0):
+        super().__init__()
+        ### BEGIN SOLUTION
+        if d_head is None and d_model % n_heads:
+            raise ValueError(f"n_heads {n_heads} does not divide d_model {d_model}: give d_head")
+        self.n_heads = n_heads
+        self.d_head = d_head or d_model // n_heads
+        self.w_qkv = nn.Linear(d_model, 3 * n_heads * self.d_head)
+        self.w_o = nn.Linear(n_heads * self.d_head, d_model)
+        self.dropout = nn.Dropout(dropout)
+        ### END SOLUTION
+
+    def forward(self, x, attn_mask=None):
+        ### BEGIN SOLUTION
+        fused = self.w_qkv(x).view(*x.shape[:2], 3, self.n_heads, self.d_head)
+        q, k, v = fused.permute(2, 0, 3, 1, 4)  # each (B, H, T, D)
+        visible = None if attn_mask is None else attn_mask[:, None]  # (B, 1, T, T)
+        mixed = self.dropout(attention_weights(q, k, visible)) @ v  # (B, H, T, D)
+        return self.w_o(mixed.transpose(1, 2).flatten(2))  # (B, T, M)
+        ### END SOLUTION
+
+# %% check="FusedSelfAttention"
+check(FusedSelfAttention, points=6)
+
+# %% tags=["demo"]
+with need("FusedSelfAttention"):
+    repaired = FusedSelfAttention(12, 3, 5)
+    checklist(repaired, call=lambda x, mask: repaired(x, None if mask is None else mask[:, 0].expand(len(x), -1, -1)))
+
+# %% [markdown] reflect="FusedSelfAttention"
+# Which of the five faults would a test with a batch of one have found? And which would no test in eval mode? Your sentence:
+
+# %% [markdown]
+# ---
+# ## 4.17 Every number of the notes
 # *more · about 6 min*
 #
 # The rest of the worked numbers, through what you built. `you ✓`: yours is what comes out; `notes ✗`: theirs is not, and
@@ -1312,8 +1583,8 @@ for key, shape in shapes.items():
 
 # %% [markdown]
 # ---
-# ## 4.16 Say it aloud
-# *core · about 12 min*
+# ## 4.18 Say it aloud
+# *core · about 10 min*
 #
 # Three questions that interviewers ask. Write as you would speak: five to eight sentences. A person grades these.
 

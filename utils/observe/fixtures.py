@@ -8,7 +8,7 @@ that a learner's function could read: `build` returns a bare module.
 import torch
 from torch import nn
 
-from utils.observe import fixtures_blocks, layers
+from utils.observe import fixtures_blocks, fixtures_masked, layers
 
 WIDTH = 8  # of the inputs of every attention here
 OUT = 5
@@ -149,6 +149,8 @@ def build(name, options):
     """
     if name in fixtures_blocks.KINDS:
         return fixtures_blocks.KINDS[name](**options)
+    if name == "masked":
+        return fixtures_masked.masked(**options)
     if name in layers.MAKERS:
         return layers.MAKERS[name](**options)
     options = dict(options)

@@ -94,8 +94,9 @@ class _OneTable(_Model):
         return super().embedded(tokens, self.tgt_embedding)
 
 
-SIZES = dict(src_vocab=SRC, tgt_vocab=TGT, d_model=12, n_heads=3, d_ff=20, n_layers=2)
+SIZES = dict(src_vocab=SRC, tgt_vocab=TGT, d_model=12, n_heads=3, d_ff=20, n_layers=1)
 POST = SIZES | dict(norm_first=False)
+TWO = dict(n_layers=2)
 PAIR = dict(src=tokens(SRC, 2, 7), tgt=tokens(TGT, 2, 5))
 PADS = dict(src_pad_mask=padded(7, 7, 4))
 BOTH = PAIR | PADS | dict(tgt_pad_mask=padded(5, 3, 5))
@@ -110,11 +111,11 @@ register(
     bans=("attention", "blocks"),
     cases=(
         case("seven words to five, pre-norm", PAIR, init=SIZES, **TABLES),
-        case("seven words to five, post-norm", PAIR, init=POST, **TABLES),
+        case("seven words to five, post-norm", PAIR, init=POST | TWO, **TABLES),
         case("source pads", PAIR | PADS, init=SIZES, **TABLES),
-        case("pads on both sides", BOTH, init=SIZES, **TABLES),
-        case("pads on both sides, post-norm", BOTH, init=POST, **TABLES),
-        case("pads, both as long", SAME, init=SIZES, **TABLES),
+        case("pads on both sides, two layers", BOTH, init=SIZES | TWO, **TABLES),
+        case("pads on both sides, post-norm", BOTH, init=POST, grad=False, **TABLES),
+        case("pads, both as long", SAME, init=SIZES, grad=False, **TABLES),
         case(
             "one token each, two calls",
             dict(src=tokens(SRC, 1, 1), tgt=tokens(TGT, 1, 1)),

@@ -10,6 +10,7 @@ from utils.checks.phase4.blocks import first_visible
 
 SIZES = dict(n_layers=3, d_model=12, n_heads=3, d_ff=20)
 POST = SIZES | dict(norm_first=False)
+TWO = SIZES | dict(n_layers=2)
 X = dict(x=(2, 5, 12))
 
 
@@ -109,14 +110,14 @@ register(
     hint="n_layers blocks of their own in a ModuleList, the same mask for each, one last norm if norm_first.",
     bans=("attention", "blocks"),
     cases=(
-        case("three layers, pre-norm", X, init=SIZES),
+        case("two layers, pre-norm", X, init=TWO),
         case("three layers, post-norm", X, init=POST),
-        case("masked", X | dict(attn_mask=mask(2, 1, 1, 5)), init=SIZES),
+        case("masked", X | dict(attn_mask=mask(2, 1, 1, 5)), init=TWO),
         case("masked, post-norm", X | dict(attn_mask=mask(2, 1, 5, 5)), init=POST),
         case("one layer, two calls", dict(x=(1, 3, 12)), then=(X,), init=SIZES | dict(n_layers=1), train=True),
-        case("as it is made", X, init=SIZES | dict(n_layers=2), kind="chance", judge=rules.blocks_differ, **rules.MADE),
-        case("dropout 0.5 in eval", X, init=SIZES | dict(n_layers=2, dropout=0.5), grad=False),
-        case("dropout 1 in training", X, init=SIZES | dict(n_layers=2, dropout=1.0), train=True, grad=False),
+        case("as it is made", X, init=TWO, kind="chance", judge=rules.blocks_differ, **rules.MADE),
+        case("dropout 0.5 in eval", X, init=TWO | dict(dropout=0.5), grad=False),
+        case("dropout 1 in training", X, init=TWO | dict(dropout=1.0), train=True, grad=False),
     ),
     mistakes=ends(oracle.Encoder, encoder_norms)
     | {
@@ -179,11 +180,12 @@ register(
     hint="as Encoder: every block gets the same memory and both masks.",
     bans=("attention", "blocks"),
     cases=(
-        case("three layers, pre-norm", PAIR, init=SIZES),
-        case("three layers, post-norm", PAIR, init=POST),
-        case("both masks", BOTH, init=SIZES),
-        case("both masks, post-norm", BOTH, init=POST),
-        case("memory as long as x", X | dict(memory=(2, 5, 12)), init=SIZES | dict(n_layers=2)),
+        case("two layers, pre-norm", PAIR, init=TWO),
+        case("three layers, post-norm", PAIR, init=POST, grad=False),
+        case("both masks", BOTH, init=TWO),
+        case("both masks, three layers", BOTH, init=SIZES),
+        case("both masks, post-norm", BOTH, init=TWO | dict(norm_first=False)),
+        case("memory as long as x", X | dict(memory=(2, 5, 12)), init=TWO, grad=False),
         case(
             "one layer, two calls",
             dict(x=(1, 3, 12), memory=(1, 2, 12)),
@@ -191,10 +193,8 @@ register(
             init=SIZES | dict(n_layers=1),
             train=True,
         ),
-        case(
-            "as it is made", PAIR, init=SIZES | dict(n_layers=2), kind="chance", judge=rules.blocks_differ, **rules.MADE
-        ),
-        case("dropout 1 in training", PAIR, init=SIZES | dict(n_layers=2, dropout=1.0), train=True, grad=False),
+        case("as it is made", PAIR, init=TWO, kind="chance", judge=rules.blocks_differ, **rules.MADE),
+        case("dropout 1 in training", PAIR, init=TWO | dict(dropout=1.0), train=True, grad=False),
     ),
     mistakes=ends(oracle.Decoder, decoder_norms)
     | {
