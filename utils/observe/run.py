@@ -147,6 +147,8 @@ class _Run:
             self._problem("weights", str(error))
             return None
         except _ANYTHING as error:
+            if torch.initial_seed() == seed:
+                torch.set_rng_state(state)  # it may refuse after its layers were made
             self.seen["problem"] = {"kind": "raised", **self.raised(error)}
             return None
         self.seen["parameters"] = sum(parameter.numel() for parameter in module.parameters())

@@ -21,6 +21,12 @@ def standard(x, eps=0.3, root=lambda variance, eps: (variance + eps).sqrt(), cor
     return (x - mean) / root(variance, eps)
 
 
+def naive(x):
+    """x normalised with the variance as mean(x²) − mean², eps 1e-5."""
+    mean = x.mean(-1, keepdim=True)
+    return (x - mean) / (x.square().mean(-1, keepdim=True) - mean.square() + 1e-5).sqrt()
+
+
 def wrong(**options):
     def layer_norm(x, gamma, beta, eps):
         return (standard(x, eps, **options) * gamma + beta).to(x.dtype)
@@ -39,6 +45,26 @@ def shifted_first(x, gamma, beta, eps):
 
 def without_shape_check(x, gamma, beta, eps):
     return (standard(x, eps) * gamma + beta).to(x.dtype)
+
+
+def in_its_own_dtype(x, gamma, beta, eps, narrow=torch.bfloat16):
+    """One of the two half precisions is forgotten."""
+    return stays_half(x, gamma, beta, eps) if x.dtype is narrow else oracle.layer_norm(x, gamma, beta, eps)
+
+
+def in_float32(x, gamma, beta, eps):
+    """float32 also where float64 came in."""
+    return oracle.layer_norm(*(part.float() for part in (x, gamma, beta)), eps).to(x.dtype)
+
+
+def centred_in_place(x, gamma, beta, eps):
+    x -= x.mean(-1, keepdim=True)
+    return oracle.layer_norm(x, gamma, beta, eps)
+
+
+def fixed_deviation(x, gamma, beta, eps):
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt().detach() * gamma + beta
 
 
 def stays_half(x, gamma, beta, eps):
@@ -76,6 +102,17 @@ register(
             dict(x=normal(4, 8, std=400.0, shift=1000.0), gamma=(8,), beta=(8,), eps=1e-5),
             **HALF,
         ),
+        case(
+            "bfloat16, numbers near 1000",
+            dict(x=normal(4, 8, std=40.0, shift=1000.0), gamma=(8,), beta=(8,), eps=1e-5),
+            **HALF | dict(dtype="bfloat16"),
+        ),
+        case(
+            "float32, numbers near 3000",
+            dict(x=normal(4, 8, shift=3000.0), gamma=(8,), beta=(8,), eps=1e-5),
+            atol=1e-2,  # x itself has steps of 0.0002 there
+            **HALF | dict(dtype="float32"),
+        ),
         refusal("gamma of another width", X | dict(gamma=(5,), beta=(6,), eps=0.3)),
         refusal("beta of another width", X | dict(gamma=(6,), beta=(7,), eps=0.3)),
         refusal("gamma of width 1", X | dict(gamma=(1,), beta=(6,), eps=0.3)),
@@ -83,10 +120,20 @@ register(
     ),
     mistakes={
         "eps belongs under the root": wrong(root=ROOTS["outside"]),
-        "a constant row must stay finite": wrong(root=ROOTS["none"]),
+        "eps was left out: a constant row must stay finite": wrong(root=ROOTS["none"]),
+        "mean(x²) − mean² loses its digits: centre first": Spotted(
+            rules.digits_lost, lambda x, gamma, beta, eps: (naive(x) * gamma + beta).to(x.dtype)
+        ),
+        "bfloat16 is half precision, too": in_its_own_dtype,
+        "float64 stays float64: only half precision is widened": Spotted(rules.float64_narrowed, in_float32),
+        "β is added, not multiplied": lambda x, gamma, beta, eps: (standard(x, eps) * (gamma + beta)).to(x.dtype),
+        "the deviation depends on x, too: no detach": fixed_deviation,
+        "x must stay as it was: no x -= …": Spotted(
+            rules.written_into, centred_in_place
+        ),
         "use the biased variance": wrong(correction=1),
         "divide by the deviation, not by the variance": wrong(root=ROOTS["variance"]),
-        "each token by itself": Replays(wrong(axes=-2), wrong(axes=0), wrong(axes=None)),
+        "each token by itself": Replays(*(wrong(axes=axes) for axes in (-2, 0, 1, None))),
         "scale first, then shift": shifted_first,
         "gamma and beta were left out": lambda x, gamma, beta, eps: standard(x, eps).to(x.dtype),
         "beta was left out": lambda x, gamma, beta, eps: (standard(x, eps) * gamma).to(x.dtype),
@@ -229,12 +276,36 @@ def summed(values):
     return values.flatten(0, -2).sum(0) if values.dim() > 1 else values
 
 
+def total(values):
+    return values.sum(-1, keepdim=True)
+
+
 def mean(values):
     return values.mean(-1, keepdim=True)
 
 
 def rows(*shape):
     return dict(grad_out=normal(*shape), x=normal(*shape, shift=1.5), gamma=(shape[-1],))
+
+
+def other_deviation(root=lambda variance, eps: (variance + eps).sqrt(), correction=0):
+    """The backward pass with another deviation, of the same form."""
+
+    def layer_norm_backward(grad_out, x, gamma, eps):
+        s = root(x.var(-1, correction=correction, keepdim=True), eps)
+        z, g = (x - mean(x)) / s, grad_out * gamma
+        return (g - mean(g) - z * mean(g * z)) / s, summed(grad_out * z), summed(grad_out)
+
+    return layer_norm_backward
+
+
+def exchanged(grad_out, x, gamma, eps):
+    dx, dgamma, dbeta = oracle.layer_norm_backward(grad_out, x, gamma, eps)
+    return dx, dbeta, dgamma
+
+
+def its_own_argument(grad_out, x, gamma, eps):
+    return *oracle.layer_norm_backward(grad_out, x, gamma, eps)[:2], summed(grad_out)
 
 
 register(
@@ -274,7 +345,28 @@ register(
             dgamma=lambda up, gamma, z, s, c: summed(up * z) / max(1, up[..., 0].numel()),
             dbeta=lambda up, gamma, z, s, c: summed(up) / max(1, up[..., 0].numel()),
         ),
-        "dgamma holds gamma once more": _Backward(dgamma=lambda up, gamma, z, s, c: summed(up * gamma * z)),
+        "dgamma and dbeta start from grad_out, not from g": Replays(
+            _Backward(dgamma=lambda up, gamma, z, s, c: summed(up * gamma * z)),
+            _Backward(dbeta=lambda up, gamma, z, s, c: summed(up * gamma)),
+            _Backward(
+                dgamma=lambda up, gamma, z, s, c: summed(up * gamma * z),
+                dbeta=lambda up, gamma, z, s, c: summed(up * gamma),
+            ),
+        ),
+        "means over the features, not sums": Replays(
+            _Backward(lambda up, gamma, z, s, c: s * (up * gamma - total(up * gamma) - z * total(up * gamma * z))),
+            _Backward(lambda up, gamma, z, s, c: s * (up * gamma - mean(up * gamma) - z * total(up * gamma * z))),
+        ),
+        "z is centred and divided by s": _Backward(
+            lambda up, gamma, z, s, c: s * (up * gamma - mean(up * gamma) - c * mean(up * gamma * c))
+        ),
+        "use the biased variance": Replays(
+            other_deviation(correction=1), other_deviation(lambda variance, eps: variance.sqrt() + eps, correction=1)
+        ),
+        "eps belongs under the root": other_deviation(ROOTS["outside"]),
+        "eps was left out": other_deviation(ROOTS["none"]),
+        "the order is dx, dgamma, dbeta": exchanged,
+        "dbeta is grad_out itself: clone it": Spotted(rules.a_view, its_own_argument),
     },
 )
 
@@ -326,8 +418,10 @@ register(
             wrong_module(_RMSNorm, forward=lambda self, x: (x - mean(x)) / self.size(x) * self.gamma),
             wrong_module(_RMSNorm, size=lambda self, x: (x.var(-1, correction=0, keepdim=True) + self.eps).sqrt()),
         ),
-        "mean of squares, not sum": wrong_module(
-            _RMSNorm, size=lambda self, x: (x.square().sum(-1, keepdim=True) + self.eps).sqrt()
+        "mean of squares, not sum": Replays(
+            wrong_module(_RMSNorm, size=lambda self, x: (x.square().sum(-1, keepdim=True) + self.eps).sqrt()),
+            wrong_module(_RMSNorm, size=lambda self, x: x.norm(dim=-1, keepdim=True) + self.eps),
+            wrong_module(_RMSNorm, size=lambda self, x: x.norm(dim=-1, keepdim=True)),
         ),
         "eps belongs under the root": wrong_module(
             _RMSNorm, size=lambda self, x: x.square().mean(-1, keepdim=True).sqrt() + self.eps

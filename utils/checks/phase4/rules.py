@@ -7,6 +7,7 @@ import math
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 
 
 def said(got):
@@ -28,6 +29,34 @@ def half_overflowed(got, request):
     if argument(request, "x").dtype is not torch.float16 or not isinstance(out, torch.Tensor):
         return False
     return not bool(out.isfinite().all()) or bool((out == out[:1]).all())
+
+
+def digits_lost(got, request):
+    """In float32 far from 0: is the answer not finite, or off by far more than rounding?"""
+    x, out = argument(request, "x"), said(got)
+    if x.dtype is not torch.float32 or x.abs().min() < 1000 or not isinstance(out, torch.Tensor):
+        return False
+    gamma, beta = argument(request, "gamma"), argument(request, "beta")
+    right = F.layer_norm(x.double(), x.shape[-1:], gamma.double(), beta.double(), argument(request, "eps"))
+    return not bool(out.isfinite().all()) or bool((out - right).abs().max() > 0.02)
+
+
+def float64_narrowed(got, request):
+    """Is a float64 answer right to seven digits, and no further?"""
+    x, out = argument(request, "x"), said(got)
+    if x.dtype is not torch.float64 or out.dtype is not torch.float64:
+        return False
+    right = F.layer_norm(x, x.shape[-1:], argument(request, "gamma"), argument(request, "beta"), argument(request, "eps"))
+    return 1e-10 < (out - right).abs().max().item() < 1e-5
+
+
+def written_into(got, request):
+    raised = got["calls"][0]["raised"] or {"message": ""}
+    return "inplace operation" in raised["message"] or "x" in got["calls"][0]["changed"]
+
+
+def a_view(got, request):
+    return "grad_out" in got["calls"][0]["shares"]
 
 
 def no_refusal(got, request):
@@ -89,6 +118,10 @@ def fewer_parameters(got, request):
 def activation_not_refused(got, request):
     name = request.init["options"].get("activation")
     return isinstance(name, str) and name not in ("relu", "gelu", "silu") and not got["problem"]
+
+
+def function_refused(got, request):
+    return callable(request.init["options"].get("activation")) or "function" in str((got["problem"] or {}).get("message"))
 
 
 def dropped_in_eval(got, request):
