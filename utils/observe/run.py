@@ -144,6 +144,7 @@ class _Run:
             if torch.initial_seed() == seed:
                 torch.set_rng_state(state)  # drawing initial weights is a module's right, seeding is not
         except _WrongLayout as error:
+            torch.set_rng_state(state)
             self._problem("weights", str(error))
             return None
         except _ANYTHING as error:

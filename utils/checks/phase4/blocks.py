@@ -7,7 +7,7 @@ from utils import oracle
 from utils.checks.draw import given, mask
 from utils.checks.exercise import Replays, Spotted, case, register
 from utils.checks.phase4 import PHASE, rules
-from utils.checks.phase4.residual import Parts, mistakes_of, zeros
+from utils.checks.phase4.residual import Parts, also_in_one_order, mistakes_of, zeros
 
 SIZES = dict(d_model=12, n_heads=3, d_ff=20)
 POST = SIZES | dict(norm_first=False)
@@ -58,6 +58,42 @@ def side_by_side(self, x, attn_mask=None):
     return x + self.drop(self.attend(self.norm1(x), attn_mask)) + self.drop(self.ffn(self.norm2(x)))
 
 
+class _NormsExchanged(_Encoder):
+    def forward(self, x, attn_mask=None):
+        middle = self.add(x, self.norm2, lambda inside: self.attend(inside, attn_mask))
+        return self.add(middle, self.norm1, self.ffn)
+
+
+class _NotAddedFfn(_Encoder):
+    def second(self, x, middle):
+        left = self.drop(self.ffn(self.norm2(middle) if self.norm_first else middle))
+        return left if self.norm_first else self.norm2(left)
+
+
+class _DropsAttentionOnly(_Encoder):
+    def second(self, x, middle):
+        inside = self.norm2(middle) if self.norm_first else middle
+        total = middle + self.ffn(inside)
+        return total if self.norm_first else self.norm2(total)
+
+
+class _DropsFfnOnly(_Encoder):
+    def forward(self, x, attn_mask=None):
+        total = x + self.attend(self.norm1(x) if self.norm_first else x, attn_mask)
+        return self.second(x, total if self.norm_first else self.norm1(total))
+
+
+class _MaskInSecondPlace(_Encoder):
+    def attend(self, inside, attn_mask):
+        return self.attention(inside, attn_mask)
+
+
+class _DropoutInThirdPlace(_Encoder):
+    def __init__(self, d_model, n_heads, d_ff, norm_first=True, dropout=0.0):
+        super().__init__(d_model, n_heads, d_ff, norm_first, dropout)
+        self.attention = oracle.MultiHeadAttention(d_model, n_heads, dropout)
+
+
 class _NotAdded(_Encoder):
     def forward(self, x, attn_mask=None):
         middle = self.drop(self.attend(self.norm1(x) if self.norm_first else x, attn_mask))
@@ -77,6 +113,13 @@ class _Relu(_Encoder):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.ffn.activation = F.relu
+
+
+class _OtherNames(_Encoder):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.attn = self.attention
+        del self.attention
 
 
 def causal(x, attn_mask):
@@ -120,7 +163,7 @@ register(
             _OneNorm,
             also=(wrong(_Encoder, second=lambda self, x, middle: self.add(middle, self.norm1, self.ffn)),),
         ),
-        "the second skip starts after the first": wrong(_Encoder, second=own_skip),
+        "the second skip starts after the first": also_in_one_order(_Encoder, wrong(_Encoder, second=own_skip)),
         "attention first, then the FFN": wrong(_Encoder, forward=ffn_first),
         "the FFN reads what attention left": wrong(_Encoder, forward=side_by_side),
         "the mask hides keys, not queries": wrong(
@@ -132,7 +175,17 @@ register(
         "an encoder looks both ways": wrong(
             _Encoder, attend=lambda self, inside, attn_mask: self.attention(inside, attn_mask=causal(inside, attn_mask))
         ),
-        "attention's output was not added": _NotAdded,
+        "attention's output was not added": also_in_one_order(_Encoder, _NotAdded),
+        "the FFN's output was not added": also_in_one_order(_Encoder, _NotAddedFfn),
+        "norm1 belongs to attention, norm2 to the FFN": also_in_one_order(_Encoder, _NormsExchanged),
+        "dropout on both branches": also_in_one_order(_Encoder, _DropsAttentionOnly, _DropsFfnOnly),
+        "hand the mask on by keyword: the second place is memory": Spotted(
+            rules.mask_as_memory, _MaskInSecondPlace, certain=True
+        ),
+        "hand dropout on by keyword: the third place is bias": Spotted(
+            rules.missing("attention.w_q.bias"), _DropoutInThirdPlace
+        ),
+        "name the parts norm1, attention, norm2, ffn": Spotted(rules.parts_missing, _OtherNames),
         "the mask was ignored": wrong(_Encoder, attend=lambda self, inside, attn_mask: self.attention(inside)),
         "True means may attend": wrong(
             _Encoder,
@@ -141,7 +194,7 @@ register(
             ),
         ),
         "blocks use gelu": _Relu,
-        "the FFN is missing": wrong(_Encoder, second=lambda self, x, middle: middle),
+        "the FFN is missing": also_in_one_order(_Encoder, wrong(_Encoder, second=lambda self, x, middle: middle)),
     },
 )
 
@@ -182,6 +235,59 @@ def swapped_norms_in_order(self, x, memory, attn_mask=None, memory_mask=None):
 def ffn_in_the_middle(self, x, memory, attn_mask=None, memory_mask=None):
     x = self.add(self.own(x, attn_mask), self.norm3, self.ffn)
     return self.cross(x, memory, memory_mask)
+
+
+class _Sums(_Decoder):
+    """Each sub-layer's sum by its number; as it stands it is the right one."""
+
+    def forward(self, x, memory, attn_mask=None, memory_mask=None):
+        seen = self.visible(x, attn_mask)
+        x = self.step(0, x, self.norm1, lambda inside: self.self_attention(inside, attn_mask=seen))
+        x = self.step(1, x, self.norm2, lambda inside: self.read(inside, memory, memory_mask))
+        return self.step(2, x, self.norm3, self.ffn)
+
+    def step(self, number, x, norm, branch):
+        return self.add(x, norm, branch)
+
+
+def at(number, change):
+    """A wrong twin: at one sum, change(self, x, norm, branch) takes its place."""
+
+    def step(self, place, x, norm, branch):
+        return change(self, x, norm, branch) if place == number else self.add(x, norm, branch)
+
+    return wrong(_Sums, step=step)
+
+
+def not_added(self, x, norm, branch):
+    return self.drop(branch(norm(x))) if self.norm_first else norm(self.drop(branch(x)))
+
+
+def not_normed(self, x, norm, branch):
+    return x + self.drop(branch(x)) if self.norm_first else self.add(x, norm, branch)
+
+
+def not_dropped(self, x, norm, branch):
+    return x + branch(norm(x)) if self.norm_first else norm(x + branch(x))
+
+
+class _OneAttention(_Decoder):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.cross_attention = self.self_attention
+
+
+class _DecoderBias(_Decoder):
+    def __init__(self, d_model, n_heads, d_ff, norm_first=True, dropout=0.0):
+        super().__init__(d_model, n_heads, d_ff, norm_first, dropout)
+        self.self_attention = oracle.MultiHeadAttention(d_model, n_heads, dropout)
+
+
+class _DecoderNames(_Decoder):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.attention = self.self_attention
+        del self.self_attention
 
 
 class _TwoNorms(_Decoder):
@@ -286,5 +392,33 @@ register(
             visible=lambda self, x, attn_mask: oracle.causal_mask(x.shape[1]) if attn_mask is None else attn_mask,
         ),
         "attn_mask was ignored": wrong(_Decoder, visible=lambda self, x, attn_mask: oracle.causal_mask(x.shape[1])),
+        "both masks must hold: and, not or": wrong(
+            _Decoder,
+            visible=lambda self, x, attn_mask: (
+                oracle.causal_mask(x.shape[1]) if attn_mask is None else oracle.causal_mask(x.shape[1]) | attn_mask
+            ),
+        ),
+        "in pre-norm cross-attention reads norm2(x)": at(1, not_normed),
+        "self-attention's output was not added": also_in_one_order(_Decoder, at(0, not_added)),
+        "cross-attention's output was not added": also_in_one_order(_Decoder, at(1, not_added)),
+        "the FFN's output was not added": also_in_one_order(_Decoder, at(2, not_added)),
+        "dropout on all three branches": Replays(*(at(number, not_dropped) for number in range(3))),
+        "two attentions, each with weights of its own": Spotted(rules.fewer_parameters, _OneAttention),
+        "hand the mask on by keyword: the second place is memory": Spotted(
+            rules.mask_as_memory,
+            wrong(
+                _Decoder,
+                own=lambda self, x, attn_mask: self.add(
+                    x, self.norm1, lambda inside: self.self_attention(inside, self.visible(x, attn_mask))
+                ),
+            ),
+            certain=True,
+        ),
+        "hand dropout on by keyword: the third place is bias": Spotted(
+            rules.missing("self_attention.w_q.bias", "cross_attention.w_q.bias"), _DecoderBias
+        ),
+        "name the parts norm1, self_attention, norm2, cross_attention, norm3, ffn": Spotted(
+            rules.parts_missing, _DecoderNames
+        ),
     },
 )
