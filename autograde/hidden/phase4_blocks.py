@@ -77,7 +77,7 @@ _HIDDEN = {
     "reads_hidden": (
         attention("h1", seed=101, n_heads=3),
         attention("h2", "first_row", seed=102),
-        attention("h3", fill=-1e30, seed=103),
+        attention("h3", fill=-1e30, average=True, seed=103),
         attention("h4", "meets_heads", seed=104),
         attention("h5", "causal", seed=105),
     ),

@@ -75,14 +75,23 @@ def far(mask, n_heads):
 
 
 @changes
+def first_key(mask, n_heads):
+    i, j = _places(mask)
+    return mask | (j == 0)
+
+
+@changes
 def one_head(mask, n_heads):
     heads = mask.repeat(1, n_heads, 1, 1)
     heads[:, 1:] = True
     return heads
 
 
-def masked(kind="right", fill=float("-inf"), late="", n_heads=2, seed=0, training=False):
-    """fill: what a hidden score becomes; late: hidden after the softmax ("whole": and made to sum to 1 again)."""
+def masked(kind="right", fill=float("-inf"), average=False, late="", n_heads=2, seed=0, training=False):
+    """fill: what a hidden score becomes; late: hidden after the softmax ("whole": and made to sum to 1 again).
+
+    average: a row with nothing to see is no row of zeros
+    """
     generator = torch.Generator().manual_seed(seed)
     weights = [torch.randn(WIDTH, 4 * n_heads, generator=generator).double() / WIDTH**0.5 for _ in range(3)]
     last = torch.randn(4 * n_heads, OUT, generator=generator).double()
@@ -99,7 +108,7 @@ def masked(kind="right", fill=float("-inf"), late="", n_heads=2, seed=0, trainin
                 shares = scores.softmax(-1) * seen
                 shares = shares / shares.sum(-1, keepdim=True).clamp(min=1e-30) if late == "whole" else shares
             else:
-                empty = ~seen.any(-1, keepdim=True) & (fill == float("-inf"))
+                empty = ~seen.any(-1, keepdim=True) & (not average)
                 shares = scores.masked_fill(~(seen | empty), fill).softmax(-1) * ~empty
             return (shares @ v).transpose(1, 2).flatten(2) @ last.to(x.dtype)
 

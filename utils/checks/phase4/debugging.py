@@ -56,7 +56,7 @@ register(
         attention("hidden after the softmax, made whole again", late="whole", seed=6),
         attention("hidden after the softmax", late="cut", seed=7),
         attention("hidden scores become -9", fill=-9.0, seed=8),
-        attention("a row with nothing to see reads an average", fill=-1e30, seed=9),
+        attention("a row with nothing to see reads an average", fill=-1e30, average=True, seed=9),
         attention("True hides", "inverted", seed=10),
         attention("queries are hidden, not keys", "transposed", seed=11),
         attention("the first sentence's mask for all", "first_sentence", seed=12),
@@ -64,6 +64,7 @@ register(
         attention("the mask meets the heads, two of them", "meets_heads", seed=14),
         attention("the mask meets the heads, three of them", "meets_heads", n_heads=3, seed=15),
         attention("only far tokens are read", "far", seed=16),
+        attention("the first key is always seen", "first_key", seed=17),
         attention("one head obeys", "one_head", seed=18),
     ),
     mistakes={
