@@ -7,6 +7,7 @@ SECTIONS = (
     "feed_forward",
     "residual",
     "blocks",
+    "decoder_block",
     "stacks",
     "model",
     "start",

@@ -20,10 +20,11 @@ def standard(x, eps=0.3, root=lambda variance, eps: (variance + eps).sqrt(), cor
     return (x - mean) / root(variance, eps)
 
 
-def naive(x):
-    """x normalised with the variance as mean(x²) − mean², eps 1e-5."""
+def naive(x, eps):
+    """x normalised with the variance as mean(x²) − mean², half precision widened."""
+    x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     mean = x.mean(-1, keepdim=True)
-    return (x - mean) / (x.square().mean(-1, keepdim=True) - mean.square() + 1e-5).sqrt()
+    return (x - mean) / (x.square().mean(-1, keepdim=True) - mean.square() + eps).sqrt()
 
 
 def wrong(**options):
@@ -44,6 +45,11 @@ def shifted_first(x, gamma, beta, eps):
 
 def without_shape_check(x, gamma, beta, eps):
     return (standard(x, eps) * gamma + beta).to(x.dtype)
+
+
+def digits_lost(x, gamma, beta, eps):
+    refuse(x, gamma, beta)
+    return (naive(x, eps) * gamma + beta).to(x.dtype)
 
 
 def in_its_own_dtype(x, gamma, beta, eps, narrow=torch.bfloat16):
@@ -121,7 +127,7 @@ register(
         "eps belongs under the root": wrong(root=ROOTS["outside"]),
         "eps was left out: a constant row must stay finite": wrong(root=ROOTS["none"]),
         "mean(x²) − mean² loses its digits: centre first": Spotted(
-            rules.digits_lost, lambda x, gamma, beta, eps: (naive(x) * gamma + beta).to(x.dtype)
+            rules.digits_lost, digits_lost
         ),
         "bfloat16 is half precision, too": in_its_own_dtype,
         "float64 stays float64: only half precision is widened": Spotted(rules.float64_narrowed, in_float32),

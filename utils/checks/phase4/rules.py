@@ -274,6 +274,21 @@ def tie_cut(got, request):
     )
 
 
+def longer_names(got, request):
+    """Are layers made smaller because their paths contain w_o or w_2?"""
+    factor = argument(request, "std") * (2 * argument(request, "n_layers")) ** -0.5
+    return any(
+        abs(value.std().item() / factor - 1) < 0.12
+        for name, value in said(got).items()
+        if name in ("w_outer.weight", "w_2.first.weight")
+    )
+
+
+def table_left(got, request):
+    table = said(got)["positions.table"]
+    return abs(table.mean().item() - 0.3) < 0.1 and abs(table.std().item() - 0.7) < 0.1
+
+
 def biases_left(got, request):
     """Are biases still what they were?"""
     values = said(got)

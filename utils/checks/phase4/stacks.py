@@ -6,7 +6,7 @@ from utils import oracle
 from utils.checks.draw import mask
 from utils.checks.exercise import Replays, Spotted, case, register
 from utils.checks.phase4 import PHASE, rules
-from utils.checks.phase4.blocks import first_visible
+from utils.checks.phase4.decoder_block import first_visible
 
 SIZES = dict(n_layers=3, d_model=12, n_heads=3, d_ff=20)
 POST = SIZES | dict(norm_first=False)
