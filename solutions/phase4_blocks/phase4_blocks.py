@@ -1104,8 +1104,8 @@ with need("init_weights", "Encoder"):
 # Pre or post: does it matter? Measure what arrives at each block's weights when a loss at the end is pulled.
 
 # %%
-predict("pre-post", "24 blocks, fresh weights. The first block gets a smaller gradient than the last in…",
-        ["pre-norm", "post-norm", "neither"])
+predict("pre-post", "24 blocks, fresh weights, six draws. The first block gets more than the last in every draw of…",
+        ["pre-norm", "post-norm", "both"])
 
 # %% [markdown]
 # ### Exercise 4.13 · `gradient_norms` · more · about 12 min
@@ -1146,18 +1146,22 @@ check(gradient_norms, points=3)
 
 # %% tags=["demo"]
 with need("gradient_norms", "EncoderBlock"):
-    torch.manual_seed(0)
-    x, found = torch.randn(2, 8, 32), {}
+    ratios, found = {"pre-norm": [], "post-norm": []}, {}
     for name, norm_first in (("pre-norm", True), ("post-norm", False)):
-        blocks = [EncoderBlock(32, 4, 64, norm_first) for _ in range(24)]
-        for w in (p for block in blocks for p in block.parameters() if p.dim() > 1):
-            nn.init.normal_(w, std=w.shape[1]**-0.5)  # each matrix keeps the variance
-        found[name] = gradient_norms(blocks, x)
-        print(f"{name}: first block {found[name][0]:.3f}, last block {found[name][-1]:.3f}")
+        for seed in (5, 4, 3, 2, 1, 0):
+            torch.manual_seed(seed)
+            x = torch.randn(2, 8, 32)
+            blocks = [EncoderBlock(32, 4, 64, norm_first) for _ in range(24)]
+            for w in (p for block in blocks for p in block.parameters() if p.dim() > 1):
+                nn.init.normal_(w, std=w.shape[1]**-0.5)  # each matrix keeps the variance
+            found[name] = gradient_norms(blocks, x)
+            ratios[name].append(found[name][0] / found[name][-1])
+        print(f"{name:9} first block / last block:", *(f"{ratio:.2f}" for ratio in ratios[name]))
     show(plots.gradient_curves(found),
-         "Gradient of each of 24 blocks on a log axis, for pre-norm and post-norm; the numbers of the first and "
-         "last blocks are printed above.")
-    reveal("pre-post", "post-norm", "Each norm on the stream shrinks what passes back through it.")
+         "Gradient of each of 24 blocks on a log axis, for pre-norm and post-norm, in the last of six draws; the ratio of "
+         "first to last block is printed above for each draw.")
+    reveal("pre-post", "pre-norm", "Each pre-norm branch adds to the gradient on its way back. In post-norm every norm on the "
+           "stream takes some off again, and chance decides. Neither order starves the first block here.")
 
 # %% [markdown]
 # **Play.** Move the depth, and the size of the weights. At which setting do the two orders hardly differ? Where would one
@@ -1168,8 +1172,8 @@ with need("gradient_norms", "EncoderBlock"):
     widgets.depth_explorer(EncoderBlock, gradient_norms)
 
 # %% [markdown] reflect="gradient_norms"
-# Which order did you predict, and what did the curves say? In one sentence: why can a pre-norm stack do without a warm-up of
-# the learning rate more often than a post-norm one?
+# "In post-norm, gradients vanish in the early blocks." What do six draws say, and what would you measure before you believe
+# it or not?
 
 # %% [markdown]
 # ---
@@ -1627,7 +1631,7 @@ for key, shape in shapes.items():
 # | 1 | the path: slope 1 + F′, a branch adds to what is there; no lower bound on the gradient |
 # | 1 | the sum grows, the norm keeps it in bounds; per token, independent of the batch |
 # | 1 | pre: x + F(norm(x)), needs one last norm; post: norm(x + F(x)) |
-# | 1 | what each does to training: gradients of early blocks, warm-up |
+# | 1 | what the order changes in training: which one usually needs a warm-up |
 
 # %% [markdown] written="residual-and-norm" points=4
 # ### BEGIN SOLUTION
