@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from utils.checks.draw import mask, normal
 from utils.checks.exercise import case
-from utils.checks.phase4.blocks import first_visible
 from utils.checks.phase4.counts import BOTH, SMALL, sizes
 from utils.checks.phase4.debugging import attention
+from utils.checks.phase4.decoder_block import first_visible
 from utils.checks.phase4.mending import dropout_case
 from utils.checks.phase4.model import TABLES, padded, tokens
 from utils.checks.phase4.norms import HALF, constant_rows

@@ -99,7 +99,7 @@ for layer in range(5):
 #
 # > **(x − mean) / √(variance + ε) · γ + β**, over the features of one token
 #
-# Divide the variance by `d_model`, not by `d_model − 1`. And where does ε go? Guess what this one does:
+# Divide the variance by `d_model`, not by `d_model − 1`. And why is ε there, a small number such as 0.00001?
 
 # %%
 predict("constant-token", "All features of a token are 3.0. Without ε, layer norm gives…",
@@ -239,10 +239,11 @@ with need("LayerNorm"):
 torch.manual_seed(0)
 x = torch.randn(6).double().requires_grad_()
 up = torch.randn(6).double()
-slope, = torch.autograd.grad(F.layer_norm(x, (6,)), x, up)
+slope, = torch.autograd.grad(F.layer_norm(x, (6,), eps=0.0), x, up)
 print("g / s   ", up / x.detach().std(correction=0))
 print("measured", slope)
-print(f"the measured slope sums to {slope.sum():.1e}, and along z to {(slope * x).sum():.1e}")
+z = ((x - x.mean()) / x.std(correction=0)).detach()
+print(f"the measured slope sums to {slope.sum():.1e}, its share along z is {(slope * z).sum():.1e}")
 
 # %% [markdown]
 # Two sums vanish: moving all features alike changes nothing (the mean is taken out), and stretching changes nothing
@@ -285,7 +286,7 @@ check(layer_norm_backward, points=5)
 
 # %% tags=["demo"]
 with need("layer_norm_backward"):
-    dx, _, _ = layer_norm_backward(up, x.detach(), torch.ones(6).double(), 1e-5)
+    dx, _, _ = layer_norm_backward(up, x.detach(), torch.ones(6).double(), 0.0)
     print(f"largest difference from torch: {(dx - slope).abs().max():.1e}")
 
 # %% [markdown] reflect="layer_norm_backward"
@@ -349,7 +350,7 @@ with need("RMSNorm"):
     reveal("rms-shift", "changes", "It forgets the size of a token, not its mean.")
 
 # %% [markdown] reflect="RMSNorm"
-# Which norm do GPT-2, BERT and Llama use, and where does it stand in each? Say what you would look at to be sure:
+# A checkpoint has one vector for each norm, and no β anywhere. Which norm is it, and what else would you look at to be sure?
 
 # %% [markdown]
 # ---
@@ -363,8 +364,10 @@ with need("RMSNorm"):
 predict("gelu-half", "GELU(−0.5) is…", ["0", "a little below 0", "−0.5"])
 
 # %% [markdown]
-# There are two forms. The exact one has `Φ(x) = ½ (1 + erf(x / √2))`; the older, faster one is
-# `½ x (1 + tanh(√(2/π) (x + 0.044715 x³)))`. Weights trained with one should be run with the same one.
+# The answer is `x · Φ(x)`, and there are two forms of `Φ`. Weights trained with one should be run with the same one.
+#
+# - exact: `Φ(x) = ½ (1 + erf(x / √2))`
+# - older and faster: `Φ(x) ≈ ½ (1 + tanh(√(2/π) · (x + 0.044715 x³)))`
 #
 # ### Exercise 4.5 · `gelu` · more · about 10 min
 # - **Build** both forms: `approximate="none"` is exact, `"tanh"` the other.
@@ -412,8 +415,8 @@ with need("gelu"):
     print(ex.compare(gelu(torch.tensor(ex.inputs["x"]).double()), "gelu"))
 
 # %% [markdown] reflect="gelu"
-# The printed row contradicts the sentence above it in the notes. Which of the eight numbers would have made you
-# suspicious without a computer? Your sentence:
+# The notes print 0 for every negative `x`. Whose row is that, and which one number would you look at first in a table of GELU?
+# Your sentence:
 
 # %% [markdown]
 # ---
@@ -438,7 +441,8 @@ reveal("two-linears", "exactly what one matrix can", "Two linear maps in a row a
 # %% [markdown]
 # ### Exercise 4.6a · `FeedForward` · core · about 10 min
 # - **Build** `w_1`, `w_2` (with bias), an activation between them, dropout after the activation.
-# - `activation` is `"relu"`, `"gelu"`, `"silu"` or a function of a tensor; anything else raises.
+# - `activation` is `"relu"`, `"gelu"`, `"silu"` or a function of a tensor; anything else raises. `F.relu`, `F.gelu` and `F.silu`
+#   are allowed here.
 # - **Done when** the check below passes.
 #
 # <details><summary>Hint 1 · where</summary>Choose the function once, in <code>__init__</code>.</details>
@@ -482,8 +486,11 @@ with need("FeedForward"):
     print(notes.example("003-ffn-params").compare(sum(p.numel() for p in layer.parameters()) / 1e6))
 
 # %% [markdown] reflect="FeedForward"
-# Two thirds of a block's weights sit in its FFN, which sees one token at a time. So what can it store, and what can it never
-# find out by itself? Your sentence:
+# **Where does knowledge sit?** Two thirds of a block's weights are in its FFN. Read a row of `w_1` as a key and a column of `w_2`
+# as a value: a token that fits the key has the value added to it. Geva et al. (2021) found hidden features that fire for one
+# phrase or topic; Meng et al. (2022) changed a single fact by editing one `w_2`. But Hase et al. (2023) could edit about as
+# well in layers where tracing finds no fact. So: much of it, probably, and not only there. What can an FFN never find out by
+# itself? Your sentence:
 
 # %% [markdown]
 # **A gate.** Newer models replace the activation by a *gate*: one matrix proposes, another decides how much passes.
@@ -562,13 +569,15 @@ for _ in range(24):
     w = torch.randn(128, 128) / 128**0.5
     plain, normed = plain + plain @ w, normed + F.layer_norm(normed, (128,)) @ w
 print(f"variance of the stream: {plain.var():,.0f} without norm, {normed.var():.1f} with")
+print(notes.example("002-residual-prevents-explosion").compare(bool(plain.var() < 100), "explosion_prevented"))
 
 # %% [markdown]
 # Each plain block doubles the variance. With a norm in the branch, each adds about 1. *Where* that norm stands has two
 # answers, so write the equation instead of "before" or "after":
 #
 # - **pre-norm**: `x + F(norm(x))`. The stream itself is never normed. GPT-2 and most since.
-# - **post-norm**: `norm(x + F(x))`. The paper of 2017 and BERT.
+# - **post-norm**: `norm(x + F(x))`. The paper of 2017 and BERT. Deep stacks of it usually need a *warm-up*: a learning rate that
+#   begins small and is raised over the first steps. Pre-norm often does without.
 #
 # ### Exercise 4.7 · `Residual` · core · about 15 min
 # - **Build** both, with dropout on the branch right before it is added. All other arguments go to the sub-layer.
@@ -619,8 +628,8 @@ with need("layer_norm"):
     print(last.compare(layer_norm(token, torch.ones(4).double(), torch.zeros(4).double(), 0.0)))
 
 # %% [markdown] reflect="Residual"
-# The trace draws a pre-norm block, feeds attention the raw rows, and ends with a norm. What is wrong with that in
-# pre-norm? Your sentence:
+# In the notes' trace attention reads the raw rows, though the block is drawn as pre-norm. What should it have read? Your
+# sentence:
 
 # %% [markdown]
 # ---
@@ -649,12 +658,16 @@ predict("ffn-mixes", "Only the FFN branch is run, without attention. Changing to
 # - **Build** the block from `norm1`, `attention` (your MultiHeadAttention), `norm2`, `ffn` (your FeedForward, gelu), pre-norm
 #   or post-norm.
 # - `dropout` goes to the attention, to the FFN, and on each branch before its sum.
+# - From phase 3: `MultiHeadAttention(d_model, n_heads, bias=True, dropout=0.0)`, called as `attention(x, memory=None,
+#   attn_mask=None)`. So hand on `dropout=…` and `attn_mask=…` **by keyword**. It returns one tensor.
+# - The check fills in weights by name, so the four parts need the names above. (Other names or your own layout: give the class a
+#   method `load_weights(weights)` that takes a dict such as `{"attention.w_q.weight": …}` and copies each where it belongs.)
 # - **Done when** the check below passes.
 #
 # <details><summary>Hint 1 · where</summary>Write one branch as in Residual; the other is the same with other
 # parts.</details>
-# <details><summary>Hint 2 · what</summary>Call attention by keyword: <code>attn_mask=attn_mask</code>. Names matter,
-# since weights are filled in by name.</details>
+# <details><summary>Hint 2 · what</summary>Call attention by keyword: <code>attn_mask=attn_mask</code>; the second place is
+# memory.</details>
 # <details><summary>Hint 3 · how</summary>if norm_first: <code>x = x + drop(attention(norm1(x), attn_mask=attn_mask))</code>,
 # then <code>x + drop(ffn(norm2(x)))</code>; else the norms around the sums.</details>
 
@@ -708,8 +721,8 @@ with need("EncoderBlock", "FeedForward"):
 # *core · about 27 min*
 #
 # A decoder block has **three** sub-layers in this order: causal self-attention, cross-attention over the encoder's
-# output (`memory`), FFN. Three norms, three sums, two attentions. (The notes count a "third sub-layer" that is the second,
-# and leave out the last sum: follow one vector through all of it.)
+# output (`memory`), FFN. Three norms, three sums, two attentions. Each sum starts from what the one before left, and the
+# last counts as well.
 
 # %%
 predict("who-norms-memory", "In pre-norm, the memory that a decoder block reads is normed by…",
@@ -908,7 +921,7 @@ with need("Decoder"):
 # - **In**: `√d_model · E[tokens] + positions`. The root is in the paper, and few notes mention it. Guess what it is for:
 
 # %%
-predict("root-in", "Table entries are small, with deviation `1/√512`. Added to positions as they are, they would be…",
+predict("root-in", "A table starts with deviation `1/√512`. Added to positions as it is, an embedding would be…",
         ["drowned by the positions", "about equal", "much larger"])
 
 # %%
@@ -919,6 +932,9 @@ print(f"length of an embedding {table.norm(dim=-1).mean():.2f}, "
 reveal("root-in", "drowned by the positions", "Scaled by √512 both have about the same length.")
 
 # %% [markdown]
+# That is how the paper starts its tables. `nn.Embedding` starts with deviation **1**, and then the root drowns the *positions*. So
+# a model with the root wants small tables: `init_weights` of 4.12, or one line before training, as below.
+#
 # - **Out**: the same target table once more, `y @ E.T`: each logit says how well `y` fits a word's own vector. That is a
 #   transpose, no inverse. Softmax belongs to the loss, so return **logits**.
 #
@@ -929,8 +945,8 @@ reveal("root-in", "drowned by the positions", "Scaled by √512 both have about 
 #
 # <details><summary>Hint 1 · where</summary>Both inputs are embedded in the same way, each with its own table. Write that
 # once.</details>
-# <details><summary>Hint 2 · what</summary>Your <code>padding_mask</code> makes (B, 1, 1, T) from (B, T); None stays
-# None.</details>
+# <details><summary>Hint 2 · what</summary>Your <code>padding_mask</code> makes (B, 1, 1, T) from (B, T). It wants a mask: keep None as None
+# yourself.</details>
 # <details><summary>Hint 3 · how</summary><code>memory = encoder(embed(src), attn_mask=src_mask)</code>, <code>y =
 # decoder(embed(tgt), memory, attn_mask=tgt_mask, memory_mask=src_mask)</code>, <code>y @
 # tgt_embedding.weight.T</code></details>
@@ -972,14 +988,14 @@ class Transformer(nn.Module):
 check(Transformer, points=6)
 
 # %% [markdown]
-# **Look.** Can it learn anything? Six words in, the same six out in reverse. A quarter of a minute.
+# **Look.** Can it learn anything? Six words in, the same six out in reverse. The tables start small. A quarter of a minute.
 
 # %% tags=["demo"]
 with need("Transformer"):
     torch.manual_seed(0)
     model, start = Transformer(12, 12, 48, 4, 96, 1), torch.zeros(32, 1, dtype=torch.long)
     for table in (model.src_embedding, model.tgt_embedding):
-        nn.init.normal_(table.weight, std=48**-0.5)
+        nn.init.normal_(table.weight, std=48**-0.5)  # nn.Embedding starts with 1: far too large with the root
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=2e-3), []
     for _ in range(250):
         src = torch.randint(1, 12, (32, 6))
@@ -1009,15 +1025,17 @@ with need("Transformer"):
     print(f"{'logits':14}{tuple(logits.shape)}, next word: {logits[0, -1].softmax(-1).detach()}")
 
 # %% [markdown] reflect="Transformer"
-# What should the loss be before any training, and what would it tell you if it were 9? Your sentence:
+# An even guess costs ln 12, yet step 0 costs more. The input's embedding runs through to the output on the skips, and the output
+# layer is that same table: which word does an untrained model expect, then? And why is that always wrong here? Your sentence:
 
 # %% [markdown]
 # ---
 # ## 4.12 A quiet start
 # *more · about 18 min*
 #
-# Every block adds two branches to the stream. If each adds variance 1, then after `n_layers` blocks the stream has
-# variance about `2 · n_layers`. GPT-2 starts the matrices that *write* into the stream smaller, by a factor.
+# Every block adds two branches to the stream. If each adds variance 1, then `n_layers` blocks add about `2 · n_layers` to the
+# variance 1 that came in. GPT-2 starts the matrices that *write* into the stream smaller, by a factor, so that all together add
+# about 1.
 
 # %%
 predict("quiet", "With 2 · n branches whose sum should have variance 1, each branch's deviation should be…",
@@ -1064,12 +1082,15 @@ check(init_weights, points=4)
 with need("init_weights", "Encoder"):
     torch.manual_seed(0)
     for n_layers in (2, 12, 48):
-        encoder, x = Encoder(n_layers, 64, 4, 256), torch.randn(1, 10, 64)
-        init_weights(encoder, 0.125, n_layers)
-        with torch.no_grad():
-            for block in encoder.blocks:
-                x = block(x)
-        print(f"{n_layers:2} layers: variance of the stream at the end {x.var():.2f}")
+        found = []
+        for n in (n_layers, 0.5):  # 2 · 0.5 is 1: without the factor
+            encoder, x = Encoder(n_layers, 64, 4, 256), torch.randn(1, 10, 64)
+            init_weights(encoder, 0.125, n)  # 0.125 = 1/√64 keeps the variance of 64 features
+            with torch.no_grad():
+                for block in encoder.blocks:
+                    x = block(x)
+            found.append(x.var().item())
+        print(f"{n_layers:2} layers: variance of the stream at the end {found[0]:.2f}, without the factor {found[1]:.1f}")
     reveal("quiet", "1 / √(2n)", "Variances add up, deviations do not.")
 
 # %% [markdown] reflect="init_weights"
@@ -1083,8 +1104,8 @@ with need("init_weights", "Encoder"):
 # Pre or post: does it matter? Measure what arrives at each block's weights when a loss at the end is pulled.
 
 # %%
-predict("pre-post", "24 blocks, fresh weights. The first block gets a smaller gradient than the last in…",
-        ["pre-norm", "post-norm", "neither"])
+predict("pre-post", "24 blocks, fresh weights, six draws. The first block gets more than the last in every draw of…",
+        ["pre-norm", "post-norm", "both"])
 
 # %% [markdown]
 # ### Exercise 4.13 · `gradient_norms` · more · about 12 min
@@ -1125,18 +1146,22 @@ check(gradient_norms, points=3)
 
 # %% tags=["demo"]
 with need("gradient_norms", "EncoderBlock"):
-    torch.manual_seed(0)
-    x, found = torch.randn(2, 8, 32), {}
+    ratios, found = {"pre-norm": [], "post-norm": []}, {}
     for name, norm_first in (("pre-norm", True), ("post-norm", False)):
-        blocks = [EncoderBlock(32, 4, 64, norm_first) for _ in range(24)]
-        for w in (p for block in blocks for p in block.parameters() if p.dim() > 1):
-            nn.init.normal_(w, std=w.shape[1]**-0.5)  # each matrix keeps the variance
-        found[name] = gradient_norms(blocks, x)
-        print(f"{name}: first block {found[name][0]:.3f}, last block {found[name][-1]:.3f}")
+        for seed in (5, 4, 3, 2, 1, 0):
+            torch.manual_seed(seed)
+            x = torch.randn(2, 8, 32)
+            blocks = [EncoderBlock(32, 4, 64, norm_first) for _ in range(24)]
+            for w in (p for block in blocks for p in block.parameters() if p.dim() > 1):
+                nn.init.normal_(w, std=w.shape[1]**-0.5)  # each matrix keeps the variance
+            found[name] = gradient_norms(blocks, x)
+            ratios[name].append(found[name][0] / found[name][-1])
+        print(f"{name:9} first block / last block:", *(f"{ratio:.2f}" for ratio in ratios[name]))
     show(plots.gradient_curves(found),
-         "Gradient of each of 24 blocks on a log axis, for pre-norm and post-norm; the numbers of the first and "
-         "last blocks are printed above.")
-    reveal("pre-post", "post-norm", "Each norm on the stream shrinks what passes back through it.")
+         "Gradient of each of 24 blocks on a log axis, for pre-norm and post-norm, in the last of six draws; the ratio of "
+         "first to last block is printed above for each draw.")
+    reveal("pre-post", "pre-norm", "Each pre-norm branch adds to the gradient on its way back. In post-norm every norm on the "
+           "stream takes some off again, and chance decides. Neither order starves the first block here.")
 
 # %% [markdown]
 # **Play.** Move the depth, and the size of the weights. At which setting do the two orders hardly differ? Where would one
@@ -1147,8 +1172,8 @@ with need("gradient_norms", "EncoderBlock"):
     widgets.depth_explorer(EncoderBlock, gradient_norms)
 
 # %% [markdown] reflect="gradient_norms"
-# Which order did you predict, and what did the curves say? In one sentence: why can a pre-norm stack do without a warm-up of
-# the learning rate more often than a post-norm one?
+# "In post-norm, gradients vanish in the early blocks." What do six draws say, and what would you measure before you believe
+# it or not?
 
 # %% [markdown]
 # ---
@@ -1163,13 +1188,18 @@ with need("gradient_norms", "EncoderBlock"):
 predict("twelve", "GPT-2 small (12 layers, width 768) by `12 · L · d²` is 85 million. Its real size is about…",
         ["85 million", "124 million", "163 million"])
 
+# %%
+print(ModelConfig(vocab_size=50257, d_model=768, n_heads=12, n_layers=12, d_ff=3072, max_len=1024))
+
 # %% [markdown]
 # ### Exercise 4.14a · `count_parameters` · more · about 20 min
 # - **Build** the exact count from a config, without building a model. Keys: `embedding positions attention ffn norm output
 #   total`.
 # - `src_vocab_size` None: decoder-only, with a learned position table of `max_len` rows. Else the `Transformer` above, whose
 #   positions cost nothing.
-# - `n_kv_heads` narrows `w_k` and `w_v`. `output` is 0 when tied. Biases count.
+# - `n_kv_heads` narrows `w_k` and `w_v`; None means `n_heads`. `vocab_size` is the target's. Each stack has `n_layers` blocks.
+# - `output` is 0 when `tied`, else a table without bias. Attention and FFN have biases, and they count. `norm_first` brings one
+#   last norm for each stack.
 # - **Done when** the check below passes.
 #
 # <details><summary>Hint 1 · where</summary>Write down one block first: attention, FFN, norms. Then how many of each there
@@ -1250,8 +1280,8 @@ with need("residual_census"):
     print(notes.example("003-42-layers-paper").compare(6 + 6))
 
 # %% [markdown] reflect="residual_census"
-# 12 blocks, 30 additions, 42 "layers", 60 matrices in a row: all are counts of one model. What does a count need? Your
-# sentence:
+# 12 blocks, 30 additions, 42 "layers" (each norm, attention and FFN): all are counts of one model. What does a count need?
+# Your sentence:
 
 # %% [markdown]
 # ---
@@ -1505,19 +1535,20 @@ with need("FusedSelfAttention"):
 # ## 4.17 Every number of the notes
 # *more · about 6 min*
 #
-# The rest of the worked numbers, through what you built. `you ✓`: yours is what comes out; `notes ✗`: theirs is not, and
-# the code behind it names the erratum (`notes.erratum("A5")` tells its story).
+# The rest of the worked numbers, through what you built where there is anything to build. `you ✓`: yours is what comes out;
+# `sum ✓`: plain arithmetic does; `notes ✗`: theirs is not, and the code behind it names the erratum (`notes.erratum("A5")`
+# tells its story).
 
 # %%
-def tally(mine):
-    """One line per number: does yours agree with the recomputation, and did the notes?"""
+def tally(mine, who="you"):
+    """One line per number: does it agree with the recomputation, and did the notes?"""
     for name, value in mine.items():
         value, key = value if isinstance(value, tuple) else (value, None)
         ex = notes.example(name)
         verdict = ex.compare(value, key)
         you, they = ("✓" if agrees else "✗"
                      for agrees in (verdict.agrees, verdict.agrees_with_notes))
-        print(f"{name:36}you {you}  notes {they}  {' '.join(slip.id for slip in ex.errata)}")
+        print(f"{name:36}{who} {you}  notes {they}  {' '.join(slip.id for slip in ex.errata)}")
 
 
 def numbers(name, key):
@@ -1543,7 +1574,7 @@ with need("layer_norm", "gelu"):
         tally({name: (not same, "scale_and_shift_recoverable")})
 
 # %% tags=["demo"]
-with need("FeedForward", "DecoderBlock", "residual_census"):
+with need("FeedForward", "DecoderBlock", "Encoder", "residual_census", "count_parameters"):
     def size(part):
         return sum(p.numel() for p in part.parameters())
 
@@ -1554,11 +1585,12 @@ with need("FeedForward", "DecoderBlock", "residual_census"):
            "003-attention-params": (size(MultiHeadAttention(512, 8)) / 1e6, "millions"),
            "003-ffn-params": (size(FeedForward(512, 2048)) / 1e6, "millions"),
            "003-decoder-layer-params": ((size(DecoderBlock(512, 8, 2048)) - 6 * 512) / 1e6, "millions"),
-           "003-42-layers": 6 * 3 + 6 * 4,
-           "004-residual-stack": 6,
-           "004-gpt2-vocab": 256 + 50_000 + 1,
-           "004-weight-tying": (50257 * 768 > 0, "reduces"),
-           "003-vocab-params": (10**7 <= 512 * 37_000 < 10**8, "tens_of_millions")})
+           "004-residual-stack": len(Encoder(6, 8, 2, 8).blocks)})
+    gpt2 = dict(vocab_size=50257, d_model=768, n_heads=12, n_layers=12, d_ff=3072, max_len=1024)
+    tied, untied = (count_parameters(ModelConfig(**gpt2, tied=tied))["total"] for tied in (True, False))
+    base = count_parameters(ModelConfig(37_000, 512, n_heads=8, n_layers=6, d_ff=2048, max_len=512, tied=False))
+    tally({"004-weight-tying": (tied < untied, "reduces"),
+           "003-vocab-params": (10**7 <= base["output"] < 10**8, "tens_of_millions")})
     for name in ("002-ffn-shapes", "003-ffn-shapes", "004-ffn-shapes"):
         tally({name: (FeedForward(512, 2048)(torch.zeros(512)).shape, "output")})
 
@@ -1567,12 +1599,15 @@ z = numbers("000-output-softmax", "z")
 tally({"000-output-softmax": (z.softmax(-1), "softmax"),
        "000-output-softmax-sum": numbers("000-output-softmax-sum", "w").sum(),
        "003-logit-shapes": list((torch.ones(3, 4) @ torch.ones(4, 5)).shape),
-       "002-decoder-shapes": (list((torch.ones(3, 512) @ torch.ones(4, 512).T).shape), "scores"),
-       "002-residual-prevents-explosion": (False, "explosion_prevented")})
+       "003-42-layers": 6 * 3 + 6 * 4,  # by their own rule: three in an encoder block, four in a decoder block
+       "004-gpt2-vocab": 256 + 50_000 + 1}, who="sum")
+scores = attention_weights(torch.ones(3, 512), torch.ones(4, 512))
+tally({"002-decoder-shapes": (list(scores.shape), "scores")})
 attend, x = MultiHeadAttention(16, 4), torch.randn(2, 5, 16)
 gap = (attend(2 * x) - 2 * attend(x)).abs().max().item()
 tally({name: (gap < 1e-4, "linear_in_X") for name in ("000-no-ffn-is-linear", "002-attention-mostly-linear")})
-shapes = {"token_embeddings": x.shape, "ffn_hidden": (2, 5, 64), "logits": (x @ torch.ones(16, 11)).shape}
+shapes = {"token_embeddings": nn.Embedding(11, 16)(torch.zeros(2, 5, dtype=torch.long)).shape,
+          "ffn_hidden": nn.Linear(16, 64)(x).shape, "logits": (x @ torch.ones(16, 11)).shape}
 for key, shape in shapes.items():
     print(f"004-table2-shapes, {key}: {notes.example('004-table2-shapes').compare(list(shape), key).agrees}")
 
@@ -1596,7 +1631,7 @@ for key, shape in shapes.items():
 # | 1 | the path: slope 1 + F′, a branch adds to what is there; no lower bound on the gradient |
 # | 1 | the sum grows, the norm keeps it in bounds; per token, independent of the batch |
 # | 1 | pre: x + F(norm(x)), needs one last norm; post: norm(x + F(x)) |
-# | 1 | what each does to training: gradients of early blocks, warm-up |
+# | 1 | what the order changes in training: which one usually needs a warm-up |
 
 # %% [markdown] written="residual-and-norm" points=4
 # ### BEGIN SOLUTION

@@ -41,7 +41,7 @@ def parts(x, dim=-1, correction=0):
 
 SLIPS = {
     "eps_outside": ("eps belongs under the root", lambda x, eps: parts(x)[0] / (parts(x)[1].sqrt() + eps)),
-    "no_eps": ("a constant row must stay finite", lambda x, eps: parts(x)[0] / parts(x)[1].sqrt()),
+    "no_eps": ("eps was left out: a constant row must stay finite", lambda x, eps: parts(x)[0] / parts(x)[1].sqrt()),
     "unbiased": ("use the biased variance", lambda x, eps: parts(x)[0] / (x.var(-1, keepdim=True) + eps).sqrt()),
     "no_root": (
         "divide by the deviation, not by the variance",

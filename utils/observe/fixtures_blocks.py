@@ -107,20 +107,25 @@ class _Layer(nn.Module):
 class _Model(nn.Module):
     """A model with every kind of parameter; it is initialised, never run."""
 
-    def __init__(self, width, hidden, vocab_size, tied):
+    def __init__(self, width, hidden, vocab_size, tied, outer):
         super().__init__()
         self.token_embedding = nn.Embedding(vocab_size, width)
         self.positions = _Positions(hidden, width)
         self.blocks = nn.ModuleList([_Layer(width, hidden, gated=False), _Layer(width, hidden, gated=True)])
         self.norm = _Norm(width)
+        if outer:
+            self.w_outer = nn.Linear(width, hidden)
+            self.w_2 = nn.ModuleDict({"first": nn.Linear(width, hidden)})
         self.output = nn.Linear(width, vocab_size, bias=False)
         if tied:
             self.output.weight = self.token_embedding.weight
 
 
-def model(width=48, hidden=160, vocab_size=160, tied=True, seed=0):
-    """A model in which every parameter holds numbers of its own, none of them right."""
-    built, generator = _Model(width, hidden, vocab_size, tied), torch.Generator().manual_seed(seed)
+def model(width=48, hidden=160, vocab_size=160, tied=True, outer=False, seed=0):
+    """A model in which every parameter holds numbers of its own, none of them right; `outer`: with layers whose
+    names contain others.
+    """
+    built, generator = _Model(width, hidden, vocab_size, tied, outer), torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in built.parameters():
             parameter.copy_(0.3 + _drawn(generator, *parameter.shape, std=0.7))

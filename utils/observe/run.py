@@ -166,9 +166,12 @@ class _Run:
             if torch.initial_seed() == seed:
                 torch.set_rng_state(state)  # drawing initial weights is a module's right, seeding is not
         except _WrongLayout as error:
+            torch.set_rng_state(state)
             self._problem("weights", str(error))
             return None
         except _ANYTHING as error:
+            if torch.initial_seed() == seed:
+                torch.set_rng_state(state)  # it may refuse after its layers were made
             self.seen["problem"] = {"kind": "raised", **self.raised(error)}
             return None
         self.seen["parameters"] = sum(parameter.numel() for parameter in module.parameters())

@@ -1,6 +1,7 @@
 """Pictures of blocks."""
 
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, RED, SKY, array, canvas
 
@@ -36,6 +37,9 @@ def gradient_curves(norms, title="Gradient at each block's weights"):
         marker = "o" if len(values) <= 24 else ""
         axes.plot(range(1, len(values) + 1), values, style, marker=marker, markersize=4, color=colour, label=label)
     axes.set(yscale="log", xlabel="block, first to last", ylabel="norm of the gradient", title=title)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.legend(frameon=False)
     return figure
 
@@ -70,7 +74,7 @@ def block_diagram():
     _arrow(axes, (5.4, reads), (7.2, reads))
     axes.text(4.2, top + 0.5, "last norm, then memory: keys and values", ha="center", fontsize=8.5, style="italic")
     axes.text(9.75, STEP + 0.27, "causal", fontsize=8.5, style="italic", va="center")
-    axes.set_title("Two sub-layers, and three (pre-norm, bottom to top)")
+    axes.set_title("One block of each kind (pre-norm, bottom to top)")
     return figure
 
 

@@ -1,4 +1,17 @@
 """The checks of phase 4. SECTIONS, in the order of the notebook: importing one registers its exercises."""
 
 PHASE = "phase4_blocks"
-SECTIONS = ("norms", "feed_forward", "residual", "blocks", "stacks", "model", "start", "counts", "debugging", "mending")
+SECTIONS = (
+    "norms",
+    "backward",
+    "feed_forward",
+    "residual",
+    "blocks",
+    "decoder_block",
+    "stacks",
+    "model",
+    "start",
+    "counts",
+    "debugging",
+    "mending",
+)

@@ -1,13 +1,12 @@
-"""EncoderBlock and DecoderBlock."""
+"""EncoderBlock."""
 
-import torch
 import torch.nn.functional as F
 
 from utils import oracle
-from utils.checks.draw import given, mask
-from utils.checks.exercise import Replays, Spotted, case, register
+from utils.checks.draw import mask
+from utils.checks.exercise import Spotted, case, register
 from utils.checks.phase4 import PHASE, rules
-from utils.checks.phase4.residual import Parts, mistakes_of, zeros
+from utils.checks.phase4.residual import Parts, also_in_one_order, mistakes_of, zeros
 
 SIZES = dict(d_model=12, n_heads=3, d_ff=20)
 POST = SIZES | dict(norm_first=False)
@@ -58,6 +57,42 @@ def side_by_side(self, x, attn_mask=None):
     return x + self.drop(self.attend(self.norm1(x), attn_mask)) + self.drop(self.ffn(self.norm2(x)))
 
 
+class _NormsExchanged(_Encoder):
+    def forward(self, x, attn_mask=None):
+        middle = self.add(x, self.norm2, lambda inside: self.attend(inside, attn_mask))
+        return self.add(middle, self.norm1, self.ffn)
+
+
+class _NotAddedFfn(_Encoder):
+    def second(self, x, middle):
+        left = self.drop(self.ffn(self.norm2(middle) if self.norm_first else middle))
+        return left if self.norm_first else self.norm2(left)
+
+
+class _DropsAttentionOnly(_Encoder):
+    def second(self, x, middle):
+        inside = self.norm2(middle) if self.norm_first else middle
+        total = middle + self.ffn(inside)
+        return total if self.norm_first else self.norm2(total)
+
+
+class _DropsFfnOnly(_Encoder):
+    def forward(self, x, attn_mask=None):
+        total = x + self.attend(self.norm1(x) if self.norm_first else x, attn_mask)
+        return self.second(x, total if self.norm_first else self.norm1(total))
+
+
+class _MaskInSecondPlace(_Encoder):
+    def attend(self, inside, attn_mask):
+        return self.attention(inside, attn_mask)
+
+
+class _DropoutInThirdPlace(_Encoder):
+    def __init__(self, d_model, n_heads, d_ff, norm_first=True, dropout=0.0):
+        super().__init__(d_model, n_heads, d_ff, norm_first, dropout)
+        self.attention = oracle.MultiHeadAttention(d_model, n_heads, dropout)
+
+
 class _NotAdded(_Encoder):
     def forward(self, x, attn_mask=None):
         middle = self.drop(self.attend(self.norm1(x) if self.norm_first else x, attn_mask))
@@ -77,6 +112,13 @@ class _Relu(_Encoder):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.ffn.activation = F.relu
+
+
+class _OtherNames(_Encoder):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.attn = self.attention
+        del self.attention
 
 
 def causal(x, attn_mask):
@@ -120,7 +162,7 @@ register(
             _OneNorm,
             also=(wrong(_Encoder, second=lambda self, x, middle: self.add(middle, self.norm1, self.ffn)),),
         ),
-        "the second skip starts after the first": wrong(_Encoder, second=own_skip),
+        "the second skip starts after the first": also_in_one_order(_Encoder, wrong(_Encoder, second=own_skip)),
         "attention first, then the FFN": wrong(_Encoder, forward=ffn_first),
         "the FFN reads what attention left": wrong(_Encoder, forward=side_by_side),
         "the mask hides keys, not queries": wrong(
@@ -132,7 +174,17 @@ register(
         "an encoder looks both ways": wrong(
             _Encoder, attend=lambda self, inside, attn_mask: self.attention(inside, attn_mask=causal(inside, attn_mask))
         ),
-        "attention's output was not added": _NotAdded,
+        "attention's output was not added": also_in_one_order(_Encoder, _NotAdded),
+        "the FFN's output was not added": also_in_one_order(_Encoder, _NotAddedFfn),
+        "norm1 belongs to attention, norm2 to the FFN": also_in_one_order(_Encoder, _NormsExchanged),
+        "dropout on both branches": also_in_one_order(_Encoder, _DropsAttentionOnly, _DropsFfnOnly),
+        "hand the mask on by keyword: the second place is memory": Spotted(
+            rules.mask_as_memory, _MaskInSecondPlace, certain=True
+        ),
+        "hand dropout on by keyword: the third place is bias": Spotted(
+            rules.missing("attention.w_q.bias"), _DropoutInThirdPlace
+        ),
+        "name the parts norm1, attention, norm2, ffn": Spotted(rules.parts_missing, _OtherNames),
         "the mask was ignored": wrong(_Encoder, attend=lambda self, inside, attn_mask: self.attention(inside)),
         "True means may attend": wrong(
             _Encoder,
@@ -141,150 +193,6 @@ register(
             ),
         ),
         "blocks use gelu": _Relu,
-        "the FFN is missing": wrong(_Encoder, second=lambda self, x, middle: middle),
-    },
-)
-
-
-class _Decoder(Parts, oracle.DecoderBlock):
-    def forward(self, x, memory, attn_mask=None, memory_mask=None):
-        x = self.own(x, attn_mask)
-        x = self.cross(x, memory, memory_mask)
-        return self.add(x, self.norm3, self.ffn)
-
-    def own(self, x, attn_mask):
-        seen = self.visible(x, attn_mask)
-        return self.add(x, self.norm1, lambda inside: self.self_attention(inside, attn_mask=seen))
-
-    def visible(self, x, attn_mask):
-        return causal(x, attn_mask)
-
-    def cross(self, x, memory, memory_mask):
-        return self.add(x, self.norm2, lambda inside: self.read(inside, memory, memory_mask))
-
-    def read(self, inside, memory, memory_mask):
-        return self.cross_attention(inside, memory=memory, attn_mask=memory_mask)
-
-
-def swapped(self, x, memory, attn_mask=None, memory_mask=None):
-    """Cross-attention first, each sub-layer with the norm of its name."""
-    x = self.cross(x, memory, memory_mask)
-    return self.add(self.own(x, attn_mask), self.norm3, self.ffn)
-
-
-def swapped_norms_in_order(self, x, memory, attn_mask=None, memory_mask=None):
-    seen = self.visible(x, attn_mask)
-    x = self.add(x, self.norm1, lambda inside: self.read(inside, memory, memory_mask))
-    x = self.add(x, self.norm2, lambda inside: self.self_attention(inside, attn_mask=seen))
-    return self.add(x, self.norm3, self.ffn)
-
-
-def ffn_in_the_middle(self, x, memory, attn_mask=None, memory_mask=None):
-    x = self.add(self.own(x, attn_mask), self.norm3, self.ffn)
-    return self.cross(x, memory, memory_mask)
-
-
-class _TwoNorms(_Decoder):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        del self.norm3
-
-    def forward(self, x, memory, attn_mask=None, memory_mask=None):
-        x = self.cross(self.own(x, attn_mask), memory, memory_mask)
-        return self.add(x, self.norm2, self.ffn)
-
-
-def shared_norm(self, x, memory, attn_mask=None, memory_mask=None):
-    return _TwoNorms.forward(self, x, memory, attn_mask, memory_mask)
-
-
-def first_visible(*shape):
-    """A mask that always shows the first key: with the triangle, no row is empty."""
-
-    def draw(generator, others):
-        table = mask(*shape).draw(generator, others)
-        table[..., 0] = True
-        return table
-
-    return given(draw)
-
-
-PAIR = X | dict(memory=(2, 7, 12))
-BOTH = PAIR | dict(attn_mask=first_visible(2, 1, 1, 5), memory_mask=mask(2, 1, 1, 7))
-
-register(
-    expected=oracle.DecoderBlock,
-    phase=PHASE,
-    section="4.9",
-    hint="three branches: causal self-attention, cross-attention over memory, FFN; each with its own norm and skip.",
-    bans=("attention", "blocks"),
-    cases=(
-        case("pre-norm", PAIR, init=SIZES),
-        case("post-norm", PAIR, init=POST),
-        case("both masks", BOTH, init=SIZES),
-        case("both masks, post-norm", BOTH, init=POST),
-        case("attn_mask alone, a row each", PAIR | dict(attn_mask=first_visible(2, 1, 5, 5)), init=SIZES),
-        case("attn_mask for all", PAIR | dict(attn_mask=first_visible(5, 5)), init=SIZES, grad=False),
-        case("memory_mask alone", PAIR | dict(memory_mask=mask(2, 1, 1, 7)), init=SIZES, grad=False),
-        case("memory_mask for each query", PAIR | dict(memory_mask=mask(2, 1, 5, 7)), init=SIZES),
-        case("memory as long as x", X | dict(memory=(2, 5, 12)), init=SIZES, grad=False),
-        case("one token, one memory", dict(x=(2, 1, 12), memory=(2, 1, 12)), init=SIZES, grad=False),
-        case("one head, other sizes", dict(x=(3, 4, 6), memory=(3, 2, 6)), init=dict(d_model=6, n_heads=1, d_ff=5)),
-        case("two calls, training", dict(x=(1, 3, 12), memory=(1, 2, 12)), then=(BOTH,), init=SIZES, train=True),
-        case("dropout 0.5 in eval", PAIR, init=SIZES | dict(dropout=0.5), grad=False),
-        case("dropout 1 in training", PAIR, init=SIZES | dict(dropout=1.0), train=True, grad=False),
-        case("dropout 1 in training, post-norm", PAIR, init=POST | dict(dropout=1.0), train=True, grad=False),
-        *(
-            dropped(f"dropout in the {name}", dict(x=zeros(8, 20, 12), memory=(8, 7, 12)), inner, *silent)
-            for name, inner, silent in (
-                ("self-attention branch", "on the attention weights", ("ffn.w_2", "cross_attention.w_o")),
-                ("cross-attention branch", "on the attention weights", ("ffn.w_2", "self_attention.w_o")),
-                ("FFN branch", "on the hidden layer", ("self_attention.w_o", "cross_attention.w_o")),
-            )
-        ),
-        case(
-            "memory that is all hidden",
-            PAIR | dict(memory_mask=mask(2, 1, 1, 7, empty=[(1,)])),
-            init=SIZES,
-            kind="edge",
-        ),
-    ),
-    mistakes=mistakes_of(oracle.DecoderBlock)
-    | {
-        "self, cross, feed-forward": Replays(
-            *(wrong(_Decoder, forward=order) for order in (swapped, swapped_norms_in_order, ffn_in_the_middle))
-        ),
-        "no causal mask on cross-attention": wrong(
-            _Decoder,
-            read=lambda self, inside, memory, memory_mask: self.cross_attention(
-                inside,
-                memory=memory,
-                attn_mask=oracle.combine_masks(
-                    torch.ones(inside.shape[1], memory.shape[1], dtype=torch.bool).tril(), memory_mask
-                ),
-            ),
-        ),
-        "keys and values come from memory": wrong(
-            _Decoder, read=lambda self, inside, memory, memory_mask: self.cross_attention(inside)
-        ),
-        "the encoder has normed it": wrong(
-            _Decoder,
-            read=lambda self, inside, memory, memory_mask: self.cross_attention(
-                inside, memory=self.norm2(memory), attn_mask=memory_mask
-            ),
-        ),
-        "memory_mask was ignored": wrong(
-            _Decoder, read=lambda self, inside, memory, memory_mask: self.cross_attention(inside, memory=memory)
-        ),
-        "cross-attention was left out": wrong(_Decoder, cross=lambda self, x, memory, memory_mask: x),
-        "three norms": Spotted(
-            rules.norm_missing("norm3.gamma", "norm3.beta"), _TwoNorms, also=(wrong(_Decoder, forward=shared_norm),)
-        ),
-        "a decoder does not see the future": wrong(_Decoder, visible=lambda self, x, attn_mask: attn_mask),
-        "causal also when attn_mask is given: both must hold": wrong(
-            _Decoder,
-            visible=lambda self, x, attn_mask: oracle.causal_mask(x.shape[1]) if attn_mask is None else attn_mask,
-        ),
-        "attn_mask was ignored": wrong(_Decoder, visible=lambda self, x, attn_mask: oracle.causal_mask(x.shape[1])),
+        "the FFN is missing": also_in_one_order(_Encoder, wrong(_Encoder, second=lambda self, x, middle: middle)),
     },
 )

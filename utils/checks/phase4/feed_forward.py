@@ -34,6 +34,13 @@ def tanh_form(x, c=0.044715, root=ROOT):
     return 0.5 * x * (1 + torch.tanh(root * (x + c * x**3)))
 
 
+def share(x, approximate="none"):
+    """Φ(x) in both forms, without its factor x."""
+    oracle.gelu(x, approximate)  # refuses what must be refused
+    bent = torch.erf(x / 2**0.5) if approximate == "none" else torch.tanh(ROOT * (x + 0.044715 * x**3))
+    return 0.5 * (1 + bent)
+
+
 FAR = given(lambda g, o: torch.tensor([[-50.0, -10.0, -6.0, 0.0], [6.0, 10.0, 50.0, 0.5]], dtype=torch.float64))
 POINTS = given(lambda g, o: 8 * torch.rand(3, 11, generator=g, dtype=torch.float64) - 4)
 
@@ -69,9 +76,18 @@ register(
             ),
         ),
         "that is silu": wrong_gelu(F.silu),
-        "the share itself is not the answer: multiply by x": wrong_gelu(lambda x: 0.5 * (1 + torch.erf(x / 2**0.5))),
+        "the share itself is not the answer: multiply by x": Replays(
+            wrong_gelu(lambda x: 0.5 * (1 + torch.erf(x / 2**0.5))), share
+        ),
         "the cubic term is missing": only_tanh(lambda x: tanh_form(x, c=0.0)),
-        "the tanh form has √(2/π)": only_tanh(lambda x: tanh_form(x, root=2 / math.pi)),
+        "the tanh form has √(2/π)": Replays(
+            *(only_tanh(lambda x, root=root: tanh_form(x, root=root)) for root in (2 / math.pi, 2**0.5 / math.pi, 1.0))
+        ),
+        "the root multiplies the cubic term, too": only_tanh(
+            lambda x: 0.5 * x * (1 + torch.tanh(ROOT * x + 0.044715 * x**3))
+        ),
+        "the cube is of x alone": only_tanh(lambda x: 0.5 * x * (1 + torch.tanh(ROOT * (x + (0.044715 * x) ** 3)))),
+        "x is a factor once": only_tanh(lambda x: x * tanh_form(x)),
     },
 )
 
@@ -113,6 +129,11 @@ class _TakesAnyName(_FeedForward):
         super().__init__(d_model, d_ff, activation if known else "gelu", dropout)
 
 
+class _NamesOnly(_FeedForward):
+    def __init__(self, d_model, d_ff, activation="gelu", dropout=0.0):
+        super().__init__(d_model, d_ff, {"relu": "relu", "gelu": "gelu", "silu": "silu"}[activation], dropout)
+
+
 class _TanhGelu(_FeedForward):
     def __init__(self, d_model, d_ff, activation="gelu", dropout=0.0):
         super().__init__(d_model, d_ff, activation, dropout)
@@ -142,6 +163,12 @@ register(
         case("dropout 0.5 in eval", X, init=SIZES | dict(dropout=0.5)),
         case("dropout 1 in training leaves the bias of w_2", X, init=SIZES | dict(dropout=1.0), train=True),
         case("no dropout, training", X, init=SIZES, train=True),
+        case(
+            "dropout 1 in training, an activation that is not 0 at 0",
+            X,
+            init=SIZES | dict(activation=FUNCTION, dropout=1.0),
+            train=True,
+        ),
         refusal("an unknown activation", X, init=SIZES | dict(activation="selu")),
         refusal("an empty name", X, init=SIZES | dict(activation="")),
     ),
@@ -176,6 +203,13 @@ register(
             _FeedForward,
             forward=lambda self, x: self.drop(self.w_2(self.activation(self.w_1(x)))),
         ),
+        "dropout comes after the activation": wrong(
+            _FeedForward, forward=lambda self, x: self.w_2(self.activation(self.drop(self.w_1(x))))
+        ),
+        "w_2 has the last word: no activation after it": wrong(
+            _FeedForward, forward=lambda self, x: self.activation(self.w_2(self.drop(self.activation(self.w_1(x)))))
+        ),
+        "activation may be a function": Spotted(rules.function_refused, _NamesOnly),
         "an unknown activation must be refused": Spotted(rules.activation_not_refused, _TakesAnyName),
     },
 )
@@ -225,6 +259,7 @@ register(
             wrong_mix(lambda gate, up: up),
         ),
         "the activation is missing": wrong_mix(lambda gate, up: gate * up),
+        "the gate alone goes through silu, not the product": wrong_mix(lambda gate, up: F.silu(gate * up)),
         "both halves were activated": wrong_mix(lambda gate, up: F.silu(gate) * F.silu(up)),
     },
 )

@@ -87,6 +87,48 @@ class _OutputBias(_Model):
         return super().logits(y) + self.output_bias
 
 
+def dropping(change):
+    """A wrong twin: change(model, rows, positions) says what is dropped; rows have been scaled."""
+
+    def embedded(self, tokens, table):
+        rows = F.embedding(tokens, table.weight) * table.embedding_dim**0.5
+        whole = oracle.Transformer.embedded(_Silent, tokens, table)
+        return change(self, rows, whole - rows)
+
+    return wrong(embedded=embedded)
+
+
+class _LearnedPositions(_Model):
+    def __init__(self, src_vocab, tgt_vocab, d_model, *args, **kwargs):
+        super().__init__(src_vocab, tgt_vocab, d_model, *args, **kwargs)
+        self.position_table = nn.Parameter(torch.zeros(64, d_model))
+
+
+class _FixedPlaces(_Model):
+    """A table of positions for 512 tokens."""
+
+    def embedded(self, tokens, table):
+        if tokens.shape[1] > 512:
+            raise RuntimeError(f"The size of tensor a ({tokens.shape[1]}) must match the size of tensor b (512)")
+        return super().embedded(tokens, table)
+
+
+class _SharedTable(_Model):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.src_embedding = self.tgt_embedding
+
+
+class _AlwaysPre(_Model):
+    def __init__(self, src_vocab, tgt_vocab, d_model, n_heads, d_ff, n_layers, norm_first=True, dropout=0.0):
+        super().__init__(src_vocab, tgt_vocab, d_model, n_heads, d_ff, n_layers, True, dropout)
+
+
+class _SizesExchanged(_Model):
+    def __init__(self, src_vocab, tgt_vocab, d_model, n_heads, d_ff, n_layers, norm_first=True, dropout=0.0):
+        super().__init__(src_vocab, tgt_vocab, d_model, n_layers, d_ff, n_heads, norm_first, dropout)
+
+
 class _OneTable(_Model):
     """Both languages read the target's table."""
 
@@ -130,6 +172,13 @@ register(
             init=SIZES | dict(tgt_vocab=SRC),
             **TABLES,
         ),
+        case(
+            "a long sentence",
+            dict(src=tokens(SRC, 1, 1100), tgt=tokens(TGT, 1, 2)),
+            init=SIZES | dict(n_heads=1, d_ff=4),
+            grad=False,
+            atol=2e-3,  # sines of numbers near 1100, in whatever precision
+        ),
         case("dropout 0.5 in eval", PAIR, init=SIZES | dict(dropout=0.5), grad=False, **TABLES),
         case("dropout 1 in training", PAIR, init=SIZES | dict(dropout=1.0), train=True, grad=False, **TABLES),
         case("dropout 1 in training, post-norm", PAIR, init=POST | dict(dropout=1.0), train=True, grad=False, **TABLES),
@@ -170,7 +219,16 @@ register(
         "the output is tied to the target's table": wrong(
             logits=lambda self, y: F.linear(y, self.src_embedding.weight)
         ),
-        "two languages, two tables": _OneTable,
+        "two languages, two tables": Spotted(rules.table_less, _SharedTable, also=(_OneTable,)),
+        "dropout acts on the embedded input, too": dropping(lambda self, rows, places: rows + places),
+        "dropout acts on the sum, positions included": dropping(
+            lambda self, rows, places: F.dropout(rows, self.dropout, self.training) + places
+        ),
+        "positions have no parameters": Spotted(rules.some_more, _LearnedPositions),
+        "positions have no last row: any length must do": Spotted(rules.too_long, _FixedPlaces, certain=True),
+        "norm_first was not handed on": Spotted(rules.norms_more, _AlwaysPre),
+        "n_layers comes first in Encoder and Decoder": Spotted(rules.other_depth, _SizesExchanged),
+        "logits are not divided by √d_model": wrong(logits=lambda self, y: _Model.logits(self, y) / y.shape[-1] ** 0.5),
     },
 )
 

@@ -1,7 +1,6 @@
-"""layer_norm, LayerNorm, layer_norm_backward, RMSNorm: a token brought to one scale, and back again."""
+"""layer_norm, LayerNorm: a token brought to one scale."""
 
 import torch
-from torch import nn
 
 from utils import oracle
 from utils.checks.draw import given, normal
@@ -19,6 +18,13 @@ def standard(x, eps=0.3, root=lambda variance, eps: (variance + eps).sqrt(), cor
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     mean, variance = x.mean(axes, keepdim=True), x.var(axes, correction=correction, keepdim=True)
     return (x - mean) / root(variance, eps)
+
+
+def naive(x, eps):
+    """x normalised with the variance as mean(x²) − mean², half precision widened."""
+    x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    mean = x.mean(-1, keepdim=True)
+    return (x - mean) / (x.square().mean(-1, keepdim=True) - mean.square() + eps).sqrt()
 
 
 def wrong(**options):
@@ -39,6 +45,31 @@ def shifted_first(x, gamma, beta, eps):
 
 def without_shape_check(x, gamma, beta, eps):
     return (standard(x, eps) * gamma + beta).to(x.dtype)
+
+
+def digits_lost(x, gamma, beta, eps):
+    refuse(x, gamma, beta)
+    return (naive(x, eps) * gamma + beta).to(x.dtype)
+
+
+def in_its_own_dtype(x, gamma, beta, eps, narrow=torch.bfloat16):
+    """One of the two half precisions is forgotten."""
+    return stays_half(x, gamma, beta, eps) if x.dtype is narrow else oracle.layer_norm(x, gamma, beta, eps)
+
+
+def in_float32(x, gamma, beta, eps):
+    """float32 also where float64 came in."""
+    return oracle.layer_norm(*(part.float() for part in (x, gamma, beta)), eps).to(x.dtype)
+
+
+def centred_in_place(x, gamma, beta, eps):
+    x -= x.mean(-1, keepdim=True)
+    return oracle.layer_norm(x, gamma, beta, eps)
+
+
+def fixed_deviation(x, gamma, beta, eps):
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt().detach() * gamma + beta
 
 
 def stays_half(x, gamma, beta, eps):
@@ -76,6 +107,17 @@ register(
             dict(x=normal(4, 8, std=400.0, shift=1000.0), gamma=(8,), beta=(8,), eps=1e-5),
             **HALF,
         ),
+        case(
+            "bfloat16, numbers near 1000",
+            dict(x=normal(4, 8, std=40.0, shift=1000.0), gamma=(8,), beta=(8,), eps=1e-5),
+            **HALF | dict(dtype="bfloat16"),
+        ),
+        case(
+            "float32, numbers near 3000",
+            dict(x=normal(4, 8, shift=3000.0), gamma=(8,), beta=(8,), eps=1e-5),
+            atol=1e-2,  # x itself has steps of 0.0002 there
+            **HALF | dict(dtype="float32"),
+        ),
         refusal("gamma of another width", X | dict(gamma=(5,), beta=(6,), eps=0.3)),
         refusal("beta of another width", X | dict(gamma=(6,), beta=(7,), eps=0.3)),
         refusal("gamma of width 1", X | dict(gamma=(1,), beta=(6,), eps=0.3)),
@@ -83,10 +125,18 @@ register(
     ),
     mistakes={
         "eps belongs under the root": wrong(root=ROOTS["outside"]),
-        "a constant row must stay finite": wrong(root=ROOTS["none"]),
+        "eps was left out: a constant row must stay finite": wrong(root=ROOTS["none"]),
+        "mean(x²) − mean² loses its digits: centre first": Spotted(
+            rules.digits_lost, digits_lost
+        ),
+        "bfloat16 is half precision, too": in_its_own_dtype,
+        "float64 stays float64: only half precision is widened": Spotted(rules.float64_narrowed, in_float32),
+        "β is added, not multiplied": lambda x, gamma, beta, eps: (standard(x, eps) * (gamma + beta)).to(x.dtype),
+        "the deviation depends on x, too: no detach": fixed_deviation,
+        "x must stay as it was: no x -= …": Spotted(rules.written_into, centred_in_place),
         "use the biased variance": wrong(correction=1),
         "divide by the deviation, not by the variance": wrong(root=ROOTS["variance"]),
-        "each token by itself": Replays(wrong(axes=-2), wrong(axes=0), wrong(axes=None)),
+        "each token by itself": Replays(*(wrong(axes=axes) for axes in (-2, 0, 1, None))),
         "scale first, then shift": shifted_first,
         "gamma and beta were left out": lambda x, gamma, beta, eps: standard(x, eps).to(x.dtype),
         "beta was left out": lambda x, gamma, beta, eps: (standard(x, eps) * gamma).to(x.dtype),
@@ -201,147 +251,5 @@ register(
         "gamma starts at ones and beta at zeros": Replays(
             starting_at(0.0, 0.0), starting_at(1.0, 1.0), starting_at(0.0, 1.0)
         ),
-    },
-)
-
-
-class _Backward:
-    """The backward pass in its parts: change(g, normed, scale) with g = grad_out · gamma."""
-
-    def __init__(self, change=None, dgamma=None, dbeta=None):
-        self.change, self.dgamma, self.dbeta = change, dgamma, dbeta
-
-    def __call__(self, grad_out, x, gamma, eps):
-        right = oracle.layer_norm_backward(grad_out, x, gamma, eps)
-        scale = (x.var(-1, correction=0, keepdim=True) + eps).rsqrt()
-        centred = x - x.mean(-1, keepdim=True)
-        parts = grad_out, gamma, centred * scale, scale, centred
-        ways = self.change, self.dgamma, self.dbeta
-        return tuple(old if way is None else way(*parts) for way, old in zip(ways, right, strict=True))
-
-
-def dgamma_of_x(grad_out, x, gamma, eps):
-    dx, _, dbeta = oracle.layer_norm_backward(grad_out, x, gamma, eps)
-    return dx, summed(grad_out * x), dbeta
-
-
-def summed(values):
-    return values.flatten(0, -2).sum(0) if values.dim() > 1 else values
-
-
-def mean(values):
-    return values.mean(-1, keepdim=True)
-
-
-def rows(*shape):
-    return dict(grad_out=normal(*shape), x=normal(*shape, shift=1.5), gamma=(shape[-1],))
-
-
-register(
-    expected=oracle.layer_norm_backward,
-    phase=PHASE,
-    section="4.3",
-    hint="with g = grad_out · gamma: dx = (g − mean(g) − normed · mean(g · normed)) / deviation.",
-    bans=("attention", "norms", "autograd"),
-    grad=False,
-    fresh=True,
-    cases=(
-        case("five tokens, eps 0.3", rows(2, 5, 6) | dict(eps=0.3)),
-        case("one token", rows(6) | dict(eps=0.3)),
-        case("one leading axis", rows(5, 6) | dict(eps=1e-5)),
-        case("three leading axes", rows(2, 3, 4, 6) | dict(eps=0.3)),
-        case("all sizes alike", rows(4, 4, 4) | dict(eps=0.3)),
-        case("wide", rows(3, 40) | dict(eps=1e-6)),
-        case("one feature", rows(3, 1) | dict(eps=0.3)),
-        case("a constant row", dict(grad_out=(3, 4), x=constant_rows(3, 4), gamma=(4,), eps=0.3)),
-    ),
-    mistakes={
-        "the mean depends on x too": _Backward(lambda up, gamma, z, s, c: s * (up * gamma - z * mean(up * gamma * z))),
-        "the variance depends on x too": _Backward(lambda up, gamma, z, s, c: s * (up * gamma - mean(up * gamma))),
-        "mean and variance depend on x too": _Backward(lambda up, gamma, z, s, c: s * up * gamma),
-        "gamma was ignored": _Backward(lambda up, gamma, z, s, c: s * (up - mean(up) - z * mean(up * z))),
-        "dx must be divided by the deviation": _Backward(
-            lambda up, gamma, z, s, c: up * gamma - mean(up * gamma) - z * mean(up * gamma * z)
-        ),
-        "shape: dgamma and dbeta are summed over all tokens": Spotted(
-            rules.gradients_per_token,
-            _Backward(dgamma=lambda up, gamma, z, s, c: up * z, dbeta=lambda up, gamma, z, s, c: up.clone()),
-        ),
-        "dgamma needs the normalised x": Replays(
-            _Backward(dgamma=lambda up, gamma, z, s, c: summed(up * c)), dgamma_of_x
-        ),
-        "dgamma and dbeta are sums, not means": _Backward(
-            dgamma=lambda up, gamma, z, s, c: summed(up * z) / max(1, up[..., 0].numel()),
-            dbeta=lambda up, gamma, z, s, c: summed(up) / max(1, up[..., 0].numel()),
-        ),
-        "dgamma holds gamma once more": _Backward(dgamma=lambda up, gamma, z, s, c: summed(up * gamma * z)),
-    },
-)
-
-
-class _RMSNorm(oracle.RMSNorm):
-    def forward(self, x):
-        values = x.to(torch.promote_types(x.dtype, torch.float32))
-        return (values / self.size(values) * self.gamma).to(x.dtype)
-
-    def size(self, x):
-        return (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
-
-
-class _WithBeta(_RMSNorm):
-    def __init__(self, d_model, eps=1e-6):
-        super().__init__(d_model, eps)
-        self.beta = nn.Parameter(torch.zeros(d_model))
-
-    def forward(self, x):
-        return super().forward(x) + self.beta
-
-
-RMS_X = dict(x=normal(2, 5, 6, shift=0.8))
-
-register(
-    expected=oracle.RMSNorm,
-    phase=PHASE,
-    section="4.4",
-    hint="divide by the root of the mean of squares plus eps; one gamma, no beta, no centring.",
-    bans=("attention", "norms"),
-    cases=(
-        case("eps 0.3", RMS_X, init=EPS),
-        case("the default eps", dict(x=normal(2, 5, 6, std=0.003)), init=NARROW),
-        fresh("as it is made", d_model=6, eps=0.3),
-        case("one token", dict(x=normal(6, shift=0.8)), init=EPS),
-        case("two calls", RMS_X, then=(dict(x=(1, 3, 6)), RMS_X), init=EPS, train=True),
-        case("as many tokens as features", dict(x=normal(6, 6, 6)), init=EPS),
-        case("zeros", dict(x=given(lambda g, o: torch.zeros(3, 6, dtype=torch.float64))), init=EPS, grad=False),
-        case(
-            "half precision, numbers near 400",
-            dict(x=normal(4, 8, std=60.0, shift=400.0)),
-            init=dict(d_model=8),
-            **HALF,
-        ),
-    ),
-    mistakes={
-        "no centring here": Replays(
-            wrong_module(_RMSNorm, forward=lambda self, x: standard(x, self.eps) * self.gamma),
-            wrong_module(_RMSNorm, forward=lambda self, x: (x - mean(x)) / self.size(x) * self.gamma),
-            wrong_module(_RMSNorm, size=lambda self, x: (x.var(-1, correction=0, keepdim=True) + self.eps).sqrt()),
-        ),
-        "mean of squares, not sum": wrong_module(
-            _RMSNorm, size=lambda self, x: (x.square().sum(-1, keepdim=True) + self.eps).sqrt()
-        ),
-        "eps belongs under the root": wrong_module(
-            _RMSNorm, size=lambda self, x: x.square().mean(-1, keepdim=True).sqrt() + self.eps
-        ),
-        "eps was ignored": wrong_module(
-            _RMSNorm, size=lambda self, x: (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
-        ),
-        "divide by the root": wrong_module(_RMSNorm, size=lambda self, x: x.square().mean(-1, keepdim=True) + self.eps),
-        "half precision overflowed: compute in float32": Spotted(
-            rules.half_overflowed,
-            wrong_module(_RMSNorm, forward=lambda self, x: x / self.size(x) * self.gamma),
-        ),
-        "RMSNorm has no beta": Spotted(rules.too_many_parameters, _WithBeta),
-        "gamma was left out": wrong_module(_RMSNorm, forward=lambda self, x: x / self.size(x)),
-        "each token by itself": wrong_module(_RMSNorm, size=lambda self, x: (x.square().mean() + self.eps).sqrt()),
     },
 )

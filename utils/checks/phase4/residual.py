@@ -95,16 +95,57 @@ class DropoutOnSum(Parts):
         return total if self.norm_first else norm(total)
 
 
+class DropoutInPreOnly(Parts):
+    def drop(self, added):
+        return super().drop(added) if self.norm_first else added
+
+
+class NormOfBranchAlways(Parts):
+    """x + norm(sub(x)) in both orders"""
+
+    def add(self, x, norm, branch):
+        return x + self.drop(norm(branch(x)))
+
+
 ORDERS = {
-    "the norm belongs before the sub-layer": (NormOfBranch,),
+    "the norm belongs before the sub-layer": (NormOfBranch, NormOfBranchAlways),
     "the skip carries x itself": (NormOfSkip,),
     "there is no norm": (NoNorm,),
     "pre and post gave the same": (PreAlways, PostAlways),
     "there is no skip": (NoSkip,),
     "pre-norm ends without a norm": (NormedTwice,),
-    "dropout does nothing": (NoDropout,),
+    "dropout does nothing": (NoDropout, DropoutInPreOnly),
     "drop the branch, not the skip": (DropoutOnSum,),
 }
+
+
+def in_one_order(twin, right, norm_first):
+    """A twin whose mistake is made in pre-norm (or post-norm) alone; elsewhere it is `right`."""
+
+    class Wrong(twin):
+        def forward(self, *args, **kwargs):
+            if self.norm_first is norm_first:
+                return super().forward(*args, **kwargs)
+            return right.forward(_As(self, right), *args, **kwargs)
+
+    return Wrong
+
+
+class _As:
+    """A module seen as one of another class: its parts and numbers, the other's methods."""
+
+    def __init__(self, module, other):
+        self.module, self.other = module, other
+
+    def __getattr__(self, name):
+        method = getattr(self.other, name, None)
+        return method.__get__(self) if callable(method) else getattr(self.module, name)
+
+
+def also_in_one_order(right, *twins):
+    """Replays of these twins, and of each with its mistake in one order only."""
+    halves = (in_one_order(twin, right, norm_first) for twin in twins for norm_first in (True, False))
+    return Replays(*twins, *halves)
 
 
 def mistakes_of(base, forward=None):
@@ -128,6 +169,10 @@ def deaf(self, x, *args, **kwargs):
 
 def deaf_to_options(self, x, *args, **kwargs):
     return self.add(x, self.norm, lambda inside: self.sublayer(inside, *args))
+
+
+def deaf_to_arguments(self, x, *args, **kwargs):
+    return self.add(x, self.norm, lambda inside: self.sublayer(inside, **kwargs))
 
 
 def made(forward):
@@ -183,6 +228,8 @@ register(
     ),
     mistakes=mistakes_of(oracle.Residual, forward)
     | {
-        "the sub-layer's other arguments were lost": Replays(made(deaf), made(deaf_to_options)),
+        "the sub-layer's other arguments were lost": Replays(
+            made(deaf), made(deaf_to_options), made(deaf_to_arguments)
+        ),
     },
 )

@@ -7,6 +7,7 @@ import math
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 
 
 def said(got):
@@ -28,6 +29,36 @@ def half_overflowed(got, request):
     if argument(request, "x").dtype is not torch.float16 or not isinstance(out, torch.Tensor):
         return False
     return not bool(out.isfinite().all()) or bool((out == out[:1]).all())
+
+
+def digits_lost(got, request):
+    """In float32 far from 0: is the answer not finite, or off by far more than rounding?"""
+    x, out = argument(request, "x"), said(got)
+    if x.dtype is not torch.float32 or x.abs().min() < 1000 or not isinstance(out, torch.Tensor):
+        return False
+    gamma, beta = argument(request, "gamma"), argument(request, "beta")
+    right = F.layer_norm(x.double(), x.shape[-1:], gamma.double(), beta.double(), argument(request, "eps"))
+    return not bool(out.isfinite().all()) or bool((out - right).abs().max() > 0.02)
+
+
+def float64_narrowed(got, request):
+    """Is a float64 answer right to seven digits, and no further?"""
+    x, out = argument(request, "x"), said(got)
+    if x.dtype is not torch.float64 or out.dtype is not torch.float64:
+        return False
+    right = F.layer_norm(
+        x, x.shape[-1:], argument(request, "gamma"), argument(request, "beta"), argument(request, "eps")
+    )
+    return 1e-10 < (out - right).abs().max().item() < 1e-5
+
+
+def written_into(got, request):
+    raised = got["calls"][0]["raised"] or {"message": ""}
+    return "inplace operation" in raised["message"] or "x" in got["calls"][0]["changed"]
+
+
+def a_view(got, request):
+    return "grad_out" in got["calls"][0]["shares"]
 
 
 def no_refusal(got, request):
@@ -64,6 +95,19 @@ def lacks(got, request, names):
     return any(f"there is no parameter {name}" in message for name in names)
 
 
+def parts_missing(got, request):
+    """Does a part have another name, or lie elsewhere? That a whole part is missing shows in its first weight."""
+    message = (got["problem"] or {"message": ""})["message"]
+    first = {name.split(".")[0]: name for name in reversed(request.weights)}
+    return any(f"there is no parameter {name}:" in message for name in first.values())
+
+
+def mask_as_memory(got, request):
+    """Was a table of booleans multiplied with weights?"""
+    raised = (got["calls"][0]["raised"] if got["calls"] else None) or {"message": ""}
+    return "Bool and" in raised["message"] or "must have the same dtype, but got Bool" in raised["message"]
+
+
 def norm_missing(*names):
     """Does the module lack a norm, or use one twice?"""
     return partial(lacks_a_norm, names=list(names))
@@ -91,8 +135,14 @@ def activation_not_refused(got, request):
     return isinstance(name, str) and name not in ("relu", "gelu", "silu") and not got["problem"]
 
 
+def function_refused(got, request):
+    """Was an activation that is a function refused, or not found in a dict of names?"""
+    activation = request.init["options"].get("activation", "gelu")
+    return not isinstance(activation, str) and bool(got["problem"])
+
+
 def dropped_in_eval(got, request):
-    return not request.train and "torch's random state" in got["disturbed"]
+    return not request.train and bool(got["calls"]) and "torch's random state" in got["disturbed"]
 
 
 # ---- dropout -------------------------------------------------------------------------------------
@@ -224,6 +274,21 @@ def tie_cut(got, request):
     )
 
 
+def longer_names(got, request):
+    """Are layers made smaller because their paths contain w_o or w_2?"""
+    factor = argument(request, "std") * (2 * argument(request, "n_layers")) ** -0.5
+    return any(
+        abs(value.std().item() / factor - 1) < 0.12
+        for name, value in said(got).items()
+        if name in ("w_outer.weight", "w_2.first.weight")
+    )
+
+
+def table_left(got, request):
+    table = said(got)["positions.table"]
+    return abs(table.mean().item() - 0.3) < 0.1 and abs(table.std().item() - 0.7) < 0.1
+
+
 def biases_left(got, request):
     """Are biases still what they were?"""
     values = said(got)
@@ -268,6 +333,39 @@ def bias_more(got, request):
     return (got["parameters"] or 0) - sum(map(torch.numel, weights.values())) == weights["tgt_embedding.weight"].shape[
         0
     ]
+
+
+def extra(got, request):
+    """By how many are there more parameters than weights to fill?"""
+    return (got["parameters"] or 0) - sum(map(torch.numel, request.weights.values()))
+
+
+def table_less(got, request):
+    return extra(got, request) == -request.weights["src_embedding.weight"].numel()
+
+
+def some_more(got, request):
+    """More parameters, and neither an output layer nor one norm for each stack: a table of positions, say."""
+    return extra(got, request) > 0 and not (
+        table_more(got, request) or bias_more(got, request) or norms_more(got, request)
+    )
+
+
+def norms_more(got, request):
+    """In post-norm: as many parameters too many as two norms have; in pre-norm, none for the last norms."""
+    width = request.weights["tgt_embedding.weight"].shape[1]
+    return not request.init["options"].get("norm_first", True) and extra(got, request) == 4 * width
+
+
+def other_depth(got, request):
+    """Are there more blocks than asked for, or fewer?"""
+    message = (got["problem"] or {"message": ""})["message"]
+    return extra(got, request) > 500 or "there is no parameter encoder.blocks.1" in message
+
+
+def too_long(got, request):
+    raised = (got["calls"][0]["raised"] if got["calls"] else None) or {"type": ""}
+    return argument(request, "src").shape[1] > 1000 and raised["type"] in ("RuntimeError", "IndexError", "ValueError")
 
 
 def mask_misfits(got, request):

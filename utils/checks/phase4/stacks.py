@@ -6,7 +6,7 @@ from utils import oracle
 from utils.checks.draw import mask
 from utils.checks.exercise import Replays, Spotted, case, register
 from utils.checks.phase4 import PHASE, rules
-from utils.checks.phase4.blocks import first_visible
+from utils.checks.phase4.decoder_block import first_visible
 
 SIZES = dict(n_layers=3, d_model=12, n_heads=3, d_ff=20)
 POST = SIZES | dict(norm_first=False)
@@ -53,6 +53,20 @@ def blocks_pre(stack, norm_first):
         block.norm_first = True
 
 
+def no_dropout(stack, norm_first):
+    for block in stack.blocks:
+        block.dropout = 0.0
+        for part in block.modules():
+            if hasattr(part, "dropout"):
+                part.dropout = 0.0
+
+
+def plain_list(stack, norm_first):
+    blocks = list(stack.blocks)
+    del stack.blocks
+    stack.blocks = blocks
+
+
 def ends(block, norm):
     """Mistakes at the ends of a stack; `block` is its twin, `norm` says how a norm after every block is run."""
     return {
@@ -63,6 +77,8 @@ def ends(block, norm):
             rules.missing("norm.gamma", "norm.beta"), made(block, norm_never)
         ),
         "norm_first was not handed on": made(block, blocks_pre),
+        "dropout was not handed on": made(block, no_dropout),
+        "blocks belong in an nn.ModuleList": Spotted(rules.missing("blocks.0.norm1.gamma"), made(block, plain_list)),
         "the norm belongs after the last block only": wrong(block, forward=norm),
     }
 
@@ -213,8 +229,22 @@ register(
                 x, memory, attn_mask=None if n else a, memory_mask=None if n else m
             )
         ),
+        "every block needs memory_mask": decoder(
+            lambda s, n, block, x, memory, a, m: block(x, memory, attn_mask=a, memory_mask=None if n else m)
+        ),
+        "every block needs attn_mask": decoder(
+            lambda s, n, block, x, memory, a, m: block(x, memory, attn_mask=None if n else a, memory_mask=m)
+        ),
         "memory_mask was ignored": decoder(lambda s, n, block, x, memory, a, m: block(x, memory, attn_mask=a)),
         "attn_mask was ignored": decoder(lambda s, n, block, x, memory, a, m: block(x, memory, memory_mask=m)),
+        "the two masks were exchanged": Spotted(
+            rules.mask_misfits,
+            decoder(lambda s, n, block, x, memory, a, m: block(x, memory, attn_mask=m, memory_mask=a)),
+            also=(decoder(lambda s, n, block, x, memory, a, m: block(x, memory, attn_mask=m, memory_mask=a)),),
+        ),
+        "the encoder has normed the memory": decoder(
+            lambda s, n, block, x, memory, a, m: block(x, s.norm(memory), attn_mask=a, memory_mask=m)
+        ),
         "one block was run n_layers times": decoder(
             lambda s, n, block, x, memory, a, m: s.blocks[0](x, memory, attn_mask=a, memory_mask=m)
         ),

@@ -17,13 +17,22 @@ def wrong_init(
     one_gamma=True,
     tied=None,
     draw=nn.init.normal_,
+    within=False,
+    table=True,
 ):
-    """A wrong twin: factors of std for the two kinds of matrix; tied: the output layer is drawn again, by this."""
+    """A wrong twin: factors of std for the two kinds of matrix; tied: the output layer is drawn again, by this.
+
+    within: names are looked for anywhere in a path; table: the table of positions is drawn.
+    """
 
     @torch.no_grad()
     def init_weights(model, std, n_layers):
         for name, parameter in model.named_parameters():
             kind = rules.kind_of(name)
+            if within and kind == "normal" and any(short in name for short in rules.SMALLER):
+                kind = "smaller"
+            if name.endswith("table") and not table:
+                continue
             if kind in ("ones", "zeros"):
                 if one_gamma if kind == "ones" else zero_bias:
                     parameter.fill_(1.0 if kind == "ones" else 0.0)
@@ -61,6 +70,7 @@ register(
         start("std 0.02, two layers", std=0.02, n_layers=2, seed=1),
         start("an output layer of its own", tied=False, seed=2),
         start("one layer", std=1.0, n_layers=1, seed=3),
+        start("layers called w_outer and w_2.first", outer=True, seed=4),
     ),
     mistakes={
         "only w_o, w_2 and w_down are made smaller": Spotted(
@@ -75,6 +85,10 @@ register(
         "divide by the root": Spotted(
             rules.scaled_like(normal="1", smaller="half"), wrong_init(smaller=lambda n: 0.5 / n)
         ),
+        "look at the last piece of the name, and at the whole of it": Spotted(
+            rules.longer_names, wrong_init(within=True)
+        ),
+        "table is a matrix, too": Spotted(rules.table_left, wrong_init(table=False)),
         "biases and beta start at 0": Spotted(rules.biases_left, wrong_init(zero_bias=False)),
         "gamma starts at 1": Spotted(rules.gains_left, wrong_init(one_gamma=False)),
         "the output layer is the embedding": Spotted(
