@@ -99,6 +99,7 @@ class Exercise:
     properties  functions (observation, case, request) -> text or None, judged besides the comparison with the twin
     fresh       the result must share no storage with an argument
     whole       score is 1 or 0, nothing between (predicates, decisions)
+    draws       torch's random state may move: the answer may be read off layers that are made for it
     """
 
     name: str
@@ -114,6 +115,7 @@ class Exercise:
     properties: tuple = ()
     fresh: bool = False
     whole: bool = False
+    draws: bool = False
 
     @property
     def is_module(self):
@@ -206,8 +208,8 @@ def truth(exercise, case, seed):
 
 
 def _call(exercise, specs, seed, dtype):
-    """One call of a request: its arguments and, of an object, the method."""
-    if exercise.kind != "object":
+    """One call of a request: its arguments and, of an object, the method; of a module, perhaps an attribute."""
+    if exercise.kind == "function" or "method" not in specs:
         return _arguments(exercise, "forward", specs, seed, dtype)
     specs = dict(specs)
     method = specs.pop("method")
