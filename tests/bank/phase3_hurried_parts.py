@@ -1,4 +1,4 @@
-"""unpack_in_proj, sum_of_heads, attention_dropout, alibi_bias: what a hurried student writes, and what an expert would."""
+"""unpack_in_proj, sum_of_heads, attention_dropout, alibi_bias: what hurried students write, and what experts would."""
 
 import math
 
