@@ -141,6 +141,47 @@ def test_nan_is_shown_as_nan():
     assert report.score == 0 and "nan" in report.message
 
 
+def too_small_to_see(x, dim):
+    return oracle.softmax(x, dim) + 1e-6
+
+
+def single_precision(x, dim):
+    return oracle.softmax(x, dim).float()
+
+
+def written_over(x, dim):
+    shares = oracle.softmax(x, dim)
+    shares *= shares
+    return shares.exp_().sqrt_()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (too_small_to_see, ["expected  out[0, 0] = 0.1177", "got       out[0, 0] = 0.1177"]),
+        (single_precision, ["float32, torch's usual one", "dtype=…"]),
+        (written_over, ["the gradient needs a value that was written over"]),
+    ],
+)
+def test_what_torch_and_numbers_leave_unsaid_is_said(answer, words):
+    """Are rows that read alike shown with all digits, and torch's dtype and errors in plain words?"""
+    message = evaluate("softmax", answer).message
+    assert all(word in message for word in words), message
+    expected, got = (line for line in message.splitlines() if line.lstrip().startswith(("expected", "got")))
+    assert expected.split("  ")[-1] != got.split("  ")[-1]
+
+
+def test_a_refusal_without_a_word_is_told_so():
+    """Does a bare ValueError, which the course does not take, get words of its own?"""
+
+    def sinusoidal_positions(seq_len, d_model, base=10000.0):
+        if d_model % 2:
+            raise ValueError
+        return oracle.sinusoidal_positions(seq_len, d_model, base)
+
+    assert "ValueError without a word" in evaluate("sinusoidal_positions", sinusoidal_positions).message
+
+
 def test_printing_and_warning_stay_off_the_page_but_are_shown(capfd):
     """Is output of learner code captured, its first lines quoted, and nothing written to stderr?"""
 

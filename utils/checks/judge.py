@@ -129,7 +129,9 @@ def _call(case, call, right, place):
         if not call["raised"]:
             yield _broken(case, _said(right["raised"]), f"{_short(call['value'])}, without complaint")
         elif not _same_refusal(call["raised"], right["raised"]):
-            yield _broken(case, _said(right["raised"]), _said(call["raised"]))
+            mute = _same_kind(call["raised"], right["raised"])
+            got = f"{call['raised']['type']} without a word: tell the caller what is wrong" if mute else None
+            yield _broken(case, _said(right["raised"]), got or _said(call["raised"]))
         return
     if call["raised"]:
         yield _broken(case, "an answer" + place, _said(call["raised"]))
@@ -209,12 +211,14 @@ def _array(path, got, expected, case, place):
         yield Finding(SHAPE, *shapes, ("shape", "values"))
         return
     if got.dtype != expected.dtype:
-        yield Finding(DTYPE, f"{path} of dtype {_dtype(expected)}{place}", f"{_dtype(got)}", ("shape",))
+        usual = got.dtype == torch.float32 and expected.dtype.is_floating_point
+        why = ", torch's usual one (something was made without dtype=…)" if usual else ""
+        yield Finding(DTYPE, f"{path} of dtype {_dtype(expected)}{place}", f"{_dtype(got)}{why}", ("shape",))
     rtol, atol = _tolerance(expected.dtype, case, gradient=False)
     index = first_difference(got, expected, rtol, atol)
     if index is not None:
-        texts = (f"{path}{_row(expected, index)}{place}", f"{path}{_row(got, index)}")
-        yield Finding(VALUES, *texts, ("values",))
+        right, mine = _rows(expected, got, index)
+        yield Finding(VALUES, f"{path}{right}{place}", f"{path}{mine}", ("values",))
 
 
 def _gradients(got, expected, case, place):
@@ -239,8 +243,8 @@ def _gradients(got, expected, case, place):
             continue
         index = first_difference(mine, right, rtol, atol)
         if index is not None:
-            texts = (f"grad of {name}{_row(right, index)}{place}", f"grad of {name}{_row(mine, index)}")
-            yield Finding(GRADIENTS, *texts, ("gradients",))
+            right, mine = _rows(right, mine, index)
+            yield Finding(GRADIENTS, f"grad of {name}{right}{place}", f"grad of {name}{mine}", ("gradients",))
 
 
 def first_difference(got, expected, rtol, atol):
@@ -259,10 +263,20 @@ def _tolerance(dtype, case, gradient):
 
 
 def _same_refusal(got, expected):
-    """Is this the refusal that was asked for: a ValueError (or a kind of it) that says something?"""
-    if expected is None or expected.get("type") is None:
-        return False
-    return expected["type"] in (got.get("is") or ()) and bool(got["message"].strip())
+    """Is this the refusal that was asked for: a ValueError, or a kind of it, that says something?"""
+    return _same_kind(got, expected) and bool(got["message"].strip())
+
+
+def _same_kind(got, expected):
+    return expected is not None and expected.get("type") is not None and expected["type"] in (got.get("is") or ())
+
+
+PLAIN = {  # what torch says: what it means
+    "modified by an inplace operation": "the gradient needs a value that was written over (by +=, exp_() or the like)",
+    "a view of a leaf Variable that requires grad is being used in an in-place": "a parameter was written over",
+    "a leaf Variable that requires grad is being used in an in-place": "a parameter was written over",
+    "Can't call numpy() on Tensor that requires grad": "NumPy cannot carry a gradient: stay in torch",
+}
 
 
 def _said(problem):
@@ -273,7 +287,8 @@ def _said(problem):
         return f"no answer: {problem['message']}"
     if problem.get("type") is None:
         return problem["message"]
-    text = f"{problem['type']}: {problem['message']}".rstrip(": ").splitlines()[0][:160]
+    said = next((plain for part, plain in PLAIN.items() if part in problem["message"]), problem["message"])
+    text = f"{problem['type']}: {said}".rstrip(": ").splitlines()[0][:160]
     return f"{text} ({problem['where']})" if problem.get("where") else text
 
 
@@ -296,6 +311,15 @@ def _tensor(value):
 
 def _dtype(tensor):
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def _rows(expected, got, index):
+    """Both rows of the first difference; the entry itself, with all digits, where the rows read alike."""
+    texts = [_row(tensor, index) for tensor in (expected, got)]
+    if texts[0] != texts[1]:
+        return texts
+    place = f"[{', '.join(map(str, index))}]" if index else ""
+    return [f"{place} = {tensor[index].item()!r}" for tensor in (expected, got)]
 
 
 def _row(tensor, index):

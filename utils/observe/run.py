@@ -5,6 +5,7 @@ import linecache
 import os
 import traceback
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 from torch import nn
@@ -66,6 +67,8 @@ def answer(obj, message, put_back=True):
     asked = Request(**codec.decode(message))
     seen = nothing_seen()
     shapes = set() if asked.watch else None
+    if asked.cotangents is not None:
+        _first_gradient()
     with (
         limits.captured(seen),
         limits.global_state(getattr(torch, asked.default_dtype or asked.dtype), asked.seed, seen, put_back),
@@ -100,6 +103,13 @@ def nothing_seen(problem=None):
 
 # what learner code may raise; KeyboardInterrupt is the learner's own wish to stop
 _ANYTHING = (Exception, limits.TookTooLong, SystemExit, GeneratorExit)
+
+
+@cache
+def _first_gradient():
+    """torch imports parts of itself at the first gradient, seconds on a busy machine: not in the learner's time."""
+    x = torch.ones((), requires_grad=True)
+    torch.autograd.grad(x, x)
 
 
 class _Run:
