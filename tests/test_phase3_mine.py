@@ -5,13 +5,19 @@ import json
 import pytest
 
 from tests.lessons import Lesson
-from tests.test_mycode import BLANK, GOOD, WEIGHTS
+from tests.test_mycode import BLANK, GOOD, UNSCALED, WEIGHTS
 from utils import mycode, oracle
 from utils.checks import evaluate
 from utils.mycode import mine
 
 LESSON = Lesson("phase3_multi_head")
-SETUP = next(cell.source for cell in LESSON.code if "setup" in cell.metadata.get("tags", []))
+
+
+def setup_of(lesson):
+    return next(cell.source for cell in lesson.code if "setup" in cell.metadata.get("tags", []))
+
+
+SETUP = setup_of(LESSON)
 SOLVED = [cell.source for cell in LESSON.code if "exercise" in cell.metadata]
 
 
@@ -69,3 +75,35 @@ def test_grading_never_reads_the_learner(course, monkeypatch):
     save(course, "phase3_multi_head", "raise SystemExit('read')")
     monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
     assert mine("MultiHeadAttention") is oracle.MultiHeadAttention
+
+
+def test_a_layer_on_half_a_phase_2_is_still_the_learners(course, capsys):
+    """Is the class their own in phase 4 although it leans, in its own notebook, on a part that the course lends?"""
+    save(course, "phase2_attention", "import torch", WEIGHTS, BLANK)
+    save(course, "phase3_multi_head", SETUP, *SOLVED)
+    layer = mine("MultiHeadAttention")
+    assert layer is not oracle.MultiHeadAttention and "using your own" in capsys.readouterr().out
+    assert layer.forward.__globals__["sdpa"] is oracle.sdpa
+
+
+def test_phase_4_starts_on_half_of_phases_2_and_3(course, capsys):
+    """Does its setup cell run, take what is right, lend the rest, and say of each which it is?"""
+    save(course, "phase2_attention", "import torch", WEIGHTS, UNSCALED)
+    save(course, "phase3_multi_head", SETUP, *SOLVED[:2], "class MultiHeadAttention(nn.Module):\n    pass")
+    space = {}
+    exec(setup_of(Lesson("phase4_blocks")), space)
+    said = [line for line in capsys.readouterr().out.splitlines() if line[:1] in "✓…"]
+    assert len(said) >= 2 and all("using your own" in line or "because" in line for line in said)
+    assert any("the course's MultiHeadAttention, because" in line for line in said)
+    assert space["MultiHeadAttention"] is oracle.MultiHeadAttention
+
+
+def test_an_old_slip_costs_nothing_in_the_next_phase(course, monkeypatch):
+    """While grading, does a right layer earn everything though the learner's sdpa forgot to scale?"""
+    save(course, "phase2_attention", "import torch", WEIGHTS, UNSCALED)
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
+    space = {}
+    for source in (SETUP, *SOLVED[:4]):
+        exec(source, space)
+    assert space["sdpa"] is oracle.sdpa
+    assert evaluate("MultiHeadAttention", space["MultiHeadAttention"], own_twin_allowed=False).score == 1

@@ -11,7 +11,7 @@ from utils.checks.phase3.grouped import counts
 from utils.checks.phase3.looking import asked, causal_weights, looked_at, with_empty_rows, with_zeros
 from utils.checks.phase3.multi_head import dropout_cases
 from utils.checks.phase3.packed import layer, packed
-from utils.checks.phase3.rules import judge_biases
+from utils.checks.phase3.rules_alibi import judge_biases
 from utils.checks.phase3.splitting import sizes
 
 PAIR = dict(x=(3, 6, 20), memory=(3, 4, 20))

@@ -39,7 +39,8 @@
 
 # %% [markdown]
 # What you built in phase 2 is used here. A part that is not finished there is lent by the course, and the setup cell
-# says so. Names as before: `B` batch, `H` heads, `T` tokens (`Q` queries, `K` keys), `M` d_model, `D` d_head.
+# says so. "The notes" are the texts that this course follows; where they slip, the page says so. Tensors that you
+# make take the dtype of what you were given (`x.new_zeros(…)`). Names as before: `B` batch, `H` heads, `T` tokens (`Q` queries, `K` keys), `M` d_model, `D` d_head.
 
 # %% tags=["setup"]
 import functools
@@ -154,7 +155,7 @@ def split_heads(x, n_heads):
 check(split_heads, points=3)
 
 # %% [markdown]
-# **Play.** Colours are tokens, numbers are features. Switch between your function and `view` alone: which colours does
+# **Play.** Colours are tokens; a box says token·feature. Switch between your function and `view` alone: which colours does
 # head 0 hold? With which number of heads can you not tell the two apart?
 
 # %% tags=["demo"]
@@ -162,8 +163,7 @@ with need("split_heads"):
     widgets.split_visualiser(split_heads)
 
 # %% [markdown] reflect="split_heads"
-# With one head, or with one token, the faulty version is right. What does that say about testing on small sizes? Your
-# sentence:
+# At some sizes the faulty version is right. What does that say about testing on small ones? Your sentence:
 
 # %% [markdown]
 # The way back. After attention the heads stand before the tokens, and each token wants its heads side by side again.
@@ -230,7 +230,7 @@ predict("score-shape", "2 sentences, 5 tokens, d_model 12, 3 heads. The scores o
 #   attn_weights heads merged output`. `q`, `k`, `v` stand before the split; `heads` is weights times values.
 # - **Done when** the check below passes. It names a key that is missing.
 #
-# <details><summary>Hint 1 · where</summary>There are only four different shapes, plus the one of the transposed
+# <details><summary>Hint 1 · where</summary>There are only three different shapes, plus the one of the transposed
 # keys.</details>
 # <details><summary>Hint 2 · what</summary>Everything before the split and after the merge is (B, T, M). Between them
 # stands an axis of heads, before the tokens.</details>
@@ -331,9 +331,11 @@ print("with an axis for heads:", tuple((torch.zeros(2, 4, 5, 5) + torch.zeros(2,
 # ### Exercise 3.4 · `MultiHeadAttention` · core · about 25 min
 # - **Build** `w_q`, `w_k`, `w_v`, `w_o`, each `nn.Linear(d_model, d_model, bias=bias)`, and the attribute `n_heads`.
 # - Queries come from `x`, keys and values from `memory`, or from `x` if there is none.
-# - `dropout` acts on the attention **weights**, in training only. Without it, `sdpa` does.
+# - `dropout` acts on the attention **weights**, in training only. `sdpa` keeps its weights to itself: where they are
+#   to be dropped, `attention_weights` hands them to you.
 # - **Not allowed** torch's own attention.
-# - **Done when** the check below passes. (One fused layer instead? Add `load_weights(self, weights)` as in phase 2.)
+# - **Done when** the check below passes. (One layer for q, k and v at once? Then add
+#   `load_weights(self, weights)`, which copies a dict of `w_q.weight` and so on into it, as in phase 2.)
 #
 # <details><summary>Hint 1 · where</summary>Three projections, three splits, attention, one merge, one projection. The
 # mask goes to attention as it is.</details>
@@ -375,7 +377,7 @@ class MultiHeadAttention(nn.Module):
 check(MultiHeadAttention, points=8)
 
 # %% [markdown]
-# **Look.** Four heads of one untrained layer, all reading the same six tokens.
+# **Look.** Four heads of one untrained layer, all reading the same six tokens. Dark means much weight.
 
 # %% tags=["demo"]
 with need("MultiHeadAttention", "split_heads"):
@@ -447,7 +449,8 @@ def unpack_in_proj(mha):
 check(unpack_in_proj, points=3)
 
 # %% [markdown]
-# **Look.** Your layer with torch's weights, with a causal mask. Which way round is torch's mask?
+# **Look.** Your layer with torch's weights, with a causal mask. Which way round is torch's mask? (Turned round, it hides
+# every key from the last token, and torch answers such a row with NaN.)
 
 # %% tags=["demo"]
 with need("unpack_in_proj", "MultiHeadAttention"):
@@ -523,16 +526,16 @@ with need("sum_of_heads", "merge_heads"):
     reveal("no-w-o", "head 0 alone", "W_o is where heads meet: it lets every feature hear every head.")
 
 # %% [markdown] reflect="sum_of_heads"
-# In a block the output is added to the residual stream. So each head writes there on its own, as if the others did not
-# exist. What does that make possible when you want to know what one head is good for? Your sentence:
+# In phase 4 the output is added to the token's own vector, the *residual stream*. So each head writes there on its own,
+# as if the others did not exist. What does that make possible when you want to know what one head is good for? Your sentence:
 
 # %% [markdown]
 # ---
 # ## 3.7 Fewer keys than queries
 # *more · about 23 min*
 #
-# While a model writes, it keeps the keys and values of all earlier tokens (phase 5). With 64 heads that cache is larger
-# than anything else. **Grouped queries**: several query heads share one head of keys and values. One for all is called
+# While a model writes, it keeps the keys and values of all earlier tokens (phase 5). With 64 heads and long texts,
+# that is a lot of memory. **Grouped queries**: several query heads share one head of keys and values. One for all is called
 # multi-query attention; one for each is what you have built.
 #
 # 6 query heads, 3 key-value heads: heads 0, 1 share the first, 2, 3 the second, 4, 5 the third.
@@ -662,7 +665,7 @@ with need("mha_parameters"):
 # *more · about 15 min*
 #
 # In training, attention forgets at random: each *weight* is dropped with probability `p`, so that no head relies on a
-# single key. What survives is divided by `1 − p`, which keeps the expected sum at 1.
+# single key. What survives is divided by `1 − p`.
 
 # %%
 predict("dropped-rows", "p = 0.5. After dropout, each row of weights sums to…",
@@ -726,7 +729,7 @@ predict("entropy", "One head reads 4 keys with ¼ each, another reads 2 keys wit
 
 # %% [markdown]
 # ### Exercise 3.10a · `head_entropy` · core · about 8 min
-# - **Build** the entropy of each row, in nats: `(…, K)` → `(…)`. `0 · log 0` counts as 0; an empty row gives 0. No
+# - **Build** the entropy of each row, in nats (natural logarithm): `(…, K)` → `(…)`. `0 · log 0` counts as 0; an empty row gives 0. No
 #   small constants: `log(w + 1e-9)` is not the entropy.
 # - **Done when** the check below passes.
 #
@@ -752,7 +755,7 @@ check(head_entropy, points=2)
 # %% tags=["demo"]
 with need("head_entropy"):
     rows = torch.tensor([[0.25, 0.25, 0.25, 0.25], [0.5, 0.5, 0, 0], [1, 0, 0, 0]])
-    entropy = head_entropy(rows)
+    entropy = head_entropy(rows) + 0.0  # −0 becomes 0
     print("entropy  ", entropy)
     print("exp of it", entropy.exp(), "keys in use")
     reveal("entropy", "a factor of 2", "log 4 is 2 · log 2.")
@@ -914,7 +917,8 @@ with need("MultiHeadAttention", "split_heads", "head_importance"):
 # *core · about 15 min, of which half a minute is training*
 #
 # We train a small model and look at its heads. Its text: a block of 6 to 12 random letters, repeated until 24 places are
-# full. In the first round nothing can be foretold. From then on everything can, by copying what followed last time.
+# full. In the first round nothing can be foretold. From then on copying what followed last time is right two times in
+# three; otherwise the letter stands twice in the block, and several candidates are left. So no loss will reach 0.
 
 # %%
 def repeats(size, generator, vocab_size=16, seq_len=24):
@@ -967,8 +971,7 @@ predict("one-layer", "Would one layer do? At the second b of “a b c … a b”
         ["its own token and place", "its predecessor, too", "the whole sentence"])
 
 # %% [markdown]
-# So two heads must work together, over two layers: one writes "my predecessor was b" into each token, one searches for
-# it. Nobody tells them. Your `head_patterns` watches while they learn.
+# Nobody tells the heads what to look for. Your `head_patterns` watches while two models learn.
 
 # %% tags=["demo"]
 with need("MultiHeadAttention", "split_heads", "head_patterns"):
@@ -1009,10 +1012,14 @@ with need("MultiHeadAttention", "split_heads", "head_patterns"):
     curves = {"one layer": trained(1)[1], "two layers": trained(2)[1]}
     show(plots.copy_curves(curves, math.log(16)),
          "Left: loss on what can be foretold; two layers learn to copy, one stalls halfway. Right: in the "
-         "two-layer model a head that looks back and induction heads appear together.")
-    reveal("one-layer", "its own token and place", "One layer cannot search for what came before.")
+         "two-layer model the induction score rises steeply, the best look-back score more slowly.")
+    reveal("one-layer", "its own token and place", "One layer cannot search for what came before. With two, a head of the first can write "
+           "“my predecessor was b” into each token, and one of the second searches for it.")
 
 # %% [markdown]
+# One layer still beats guessing: letters that have occurred are likelier than others. And induction does not wait for one
+# perfect head that looks back: the orange curve is the best *single* head, and heads can share that job.
+#
 # **Which heads?** Your scores name the candidates, your surgery says whether they matter. Each head is switched off once.
 
 # %% tags=["demo"]
@@ -1038,6 +1045,9 @@ with need("MultiHeadAttention", "split_heads", "head_patterns", "head_importance
 # Left: somewhere in layer 0 a head reads its predecessor, and in layer 1 heads score high on induction. **They
 # specialised, and you watched.** Right: some heads can go and hardly anything happens. The notes say that gradients push
 # redundant heads elsewhere; here they did not.
+#
+# In large models people found heads for positions, syntax, coreference, roles (who did what), and heads that gather the
+# whole sentence; lower layers lean to position and syntax, upper ones to meaning. Tendencies, found afterwards, not a plan.
 #
 # Now switch off the head that looks back, and ask the induction heads again.
 
@@ -1136,8 +1146,8 @@ with need("alibi_bias"):
 # ## 3.14 Every number of the notes
 # *more · about 5 min*
 #
-# The rest in one pass. `you ✓`: yours is what comes out; `notes ✗`: theirs is not, and the code behind it names the
-# erratum (`notes.erratum("D36")` tells its story).
+# The rest in one pass. `you ✓`: yours is what comes out; `notes ✗`: theirs is not. Codes at the end of a line are
+# errata about that example (`notes.erratum("D36")` tells its story). The last block is our own arithmetic.
 
 # %%
 def tally(name, **values):

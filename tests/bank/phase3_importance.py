@@ -102,7 +102,7 @@ def never_put_back(mha, x, loss):
     return found
 
 
-@wrong("head_importance")
+@wrong("head_importance", says="one head at a time: put it back before the next one")
 def one_more_each_time(mha, x, loss):
     """Heads go off one after the other and stay off until the end."""
     kept = mha.w_o.weight.detach().clone()
@@ -128,7 +128,7 @@ def left_in_eval(mha, x, loss):
     return measured(mha, x, loss)
 
 
-@wrong("head_importance")
+@wrong("head_importance", says="put it back in a finally: the loss may raise")
 def not_put_back_after_an_error(mha, x, loss):
     kept = mha.w_o.weight.detach().clone()
     with torch.no_grad():

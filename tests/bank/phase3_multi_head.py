@@ -66,7 +66,7 @@ class NoRoot(_Multi):
         return q @ k.mT
 
 
-@wrong("MultiHeadAttention", says="w_o was not used")
+@wrong("MultiHeadAttention", says="there is no layer of the name w_o")
 class NoOutputLayer(_Multi):
     def make(self, d_model, bias):
         super().make(d_model, bias)
@@ -124,7 +124,7 @@ class SelfAttentionOnly(_Multi):
         return super().forward(x, None, attn_mask)
 
 
-@wrong("MultiHeadAttention")
+@wrong("MultiHeadAttention", says="memory gives keys and values")
 class ValuesFromX(_Multi):
     def forward(self, x, memory=None, attn_mask=None):
         self.x = x
@@ -162,7 +162,7 @@ class DropoutOnTheOutput(_Multi):
         return self.dropout(self.w_o(merged))
 
 
-@wrong("MultiHeadAttention")
+@wrong("MultiHeadAttention", says="dropout belongs on the weights, before they meet the values")
 class DropoutOnTheHeads(_Multi):
     def drop(self, weights):
         return weights
@@ -177,7 +177,7 @@ class WholeRowsDropped(_Multi):
         return weights * self.dropout(torch.ones_like(weights[..., :1]))
 
 
-@wrong("MultiHeadAttention", says="dropout does nothing")
+@wrong("MultiHeadAttention", says="no attention weight is ever dropped")
 class DropoutForgotten(_Multi):
     def drop(self, weights):
         return weights
@@ -189,7 +189,7 @@ class DropoutAlways(_Multi):
         return F.dropout(weights, self.dropout.p)
 
 
-@wrong("MultiHeadAttention")
+@wrong("MultiHeadAttention", says="no attention weight is ever dropped")
 class DropoutOnScores(_Multi):
     def scores(self, q, k):
         return self.dropout(super().scores(q, k))

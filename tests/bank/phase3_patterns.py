@@ -238,7 +238,7 @@ entry(wrong, FirstCountsItself, says="query 0 has nothing before it: leave it ou
 entry(wrong, MeanOfTargets)
 entry(wrong, LooksAhead)
 entry(wrong, HeadsAveraged)
-entry(wrong, NanWithoutRepeats)
+entry(wrong, NanWithoutRepeats, says="no counted query gives 0, not NaN")
 
 
 class Loops(Patterns):

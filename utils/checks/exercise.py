@@ -102,6 +102,7 @@ class Exercise:
     fresh       the result must share no storage with an argument
     whole       score is 1 or 0, nothing between (predicates, decisions)
     script      a name in utils.observe.scripts, or "": what plays with the object; cases hold the arguments of the play
+    draws       torch's random state may move: the answer may be read off layers that are made for it
     """
 
     name: str
@@ -118,6 +119,7 @@ class Exercise:
     fresh: bool = False
     whole: bool = False
     script: str = ""
+    draws: bool = False
 
     @property
     def is_module(self):
@@ -214,8 +216,8 @@ def truth(exercise, case, seed):
 
 
 def _call(exercise, specs, seed, dtype):
-    """One call of a request: its arguments and the method, which of a module is forward where none is named."""
-    if "method" not in specs:
+    """One call of a request: its arguments; of an object the method, of a module too, where one is named."""
+    if exercise.kind == "function" or "method" not in specs:
         return _arguments(exercise, "forward", specs, seed, dtype)
     specs = dict(specs)
     method = specs.pop("method")

@@ -111,7 +111,7 @@ def too_slow(seconds):
 
 def _impurities(exercise, case, got):
     """Findings on what was changed that should not be."""
-    may_draw = (case.kind == "chance" or case.train) if exercise.is_module else bool(case.mutates)
+    may_draw = (case.kind == "chance" or case.train) if exercise.is_module else bool(case.mutates) or exercise.draws
     drawing = {"torch's random state"} if may_draw else set()
     for name in got["disturbed"]:
         if name not in drawing:

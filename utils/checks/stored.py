@@ -22,7 +22,7 @@ from utils.observe import Request, codec
 
 STORED = {}  # name -> StoredExam, for the exercises whose twins are not at hand
 _CASE = ("name", "kind", "dtype", "grad", "atol", "default_dtype", "train", "watch", "hidden", "repeats", "mutates")
-_EXERCISE = ("name", "phase", "section", "hint", "fresh", "whole", "drawn", "is_module")
+_EXERCISE = ("name", "phase", "section", "hint", "fresh", "whole", "draws", "drawn", "is_module")
 _RULES = re.compile(r"utils\.checks(\.\w+)*\.rules(_\w+)?")
 _ARRAY, _OTHER = "a stored array", "a stored other"  # stand in a message for what is kept elsewhere
 
@@ -44,6 +44,7 @@ class StoredExercise:
     hint: str
     fresh: bool
     whole: bool
+    draws: bool
     drawn: bool
     is_module: bool
     properties: tuple

@@ -19,7 +19,7 @@ __all__ = [
     "split_tables",
 ]
 
-TOKENS = (BLUE, ORANGE, GREEN, SKY, RED)  # one for each token of a split
+TOKENS = (BLUE, ORANGE, GREEN, RED, SKY)  # one for each token of a split
 PATTERNS = ("previous", "self", "first", "induction")
 
 
@@ -95,6 +95,7 @@ def row_sums(sums, p):
     sums = array(sums)
     figure, (axes,) = canvas(6.2, 2.6)
     axes.hist(sums, bins=40, color=BLUE, edgecolor=PAPER)
+    axes.set_ylim(0, 1.2 * axes.get_ylim()[1])  # room for the words
     axes.axvline(sums.mean(), color=RED, linestyle="--")
     axes.text(sums.mean(), axes.get_ylim()[1], f" mean {sums.mean():.3f}", color=INK, va="top", fontsize=9)
     axes.set(xlabel="sum of a row of weights", ylabel="rows", title=f"After dropout, p = {p}")
@@ -111,7 +112,8 @@ def copy_curves(curves, chance):
         left.plot([row[0] for row in rows], [row[1] for row in rows], style, color=colour, label=title, markersize=4)
     left.axhline(chance, color=INK, linewidth=1, linestyle=":")
     left.text(rows[-1][0], chance + 0.05, "guessing", fontsize=8, ha="right")
-    left.set(xlabel="step", ylabel="loss where it can be foretold", ylim=(0, chance * 1.15), title="who learns to copy")
+    left.set(xlabel="step", ylabel="loss where it can be foretold", title="who learns to copy")
+    left.set_ylim(0, 1.08 * max(chance, *(row[1] for rows in curves.values() for row in rows)))
     steps, _, previous, induction = zip(*rows, strict=True)
     right.plot(steps, previous, "^--", color=ORANGE, label="previous token", markersize=4)
     right.plot(steps, induction, "o-", color=BLUE, label="induction", markersize=4)
@@ -150,8 +152,8 @@ def reach_of_heads(weights):
     figure, (axes,) = canvas(6.2, 3.2)
     for head, row in enumerate(weights):
         axes.plot(row, color=colormaps["viridis"](0.9 * head / len(weights)), linewidth=2)
-        axes.text(-1.2 - 1.9 * (head % 2), row[0], f"{head}", fontsize=8, va="center")
-    axes.set(xlabel="distance of the key", ylabel="weight", yscale="log", ylim=(1e-4, 1), xlim=(-5, len(row)))
+        axes.text(-1.2 - 1.9 * (head % 3), row[0], f"{head}", fontsize=8, va="center")
+    axes.set(xlabel="distance of the key", ylabel="weight", yscale="log", ylim=(1e-4, 1), xlim=(-7, len(row)))
     axes.set_title("Equal scores, ALiBi: how far each head reads")
     return figure
 

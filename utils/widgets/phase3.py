@@ -77,7 +77,7 @@ class SplitVisualiser(_Figure):
 
     def picture(self):
         """The figure as an <img>, described for those who cannot see it."""
-        title = f"4 tokens, 12 features, {self.n_heads} heads: {self.way} (token·feature)"
+        title = f"{self.way}, heads: {self.n_heads}"
         return lesson.image(plots.split_tables(self.heads(), title), self.words())
 
     def widget(self):

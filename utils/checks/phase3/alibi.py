@@ -2,7 +2,7 @@
 
 from utils import oracle
 from utils.checks.exercise import Spotted, case, register
-from utils.checks.phase3 import PHASE, rules
+from utils.checks.phase3 import PHASE, rules_alibi
 
 
 def asked(n_heads, q_len, kv_len):
@@ -10,13 +10,13 @@ def asked(n_heads, q_len, kv_len):
 
 
 def table(name, *sizes, **options):
-    return case(name, asked(*sizes), judge=rules.judge_biases, **options)
+    return case(name, asked(*sizes), judge=rules_alibi.judge_biases, **options)
 
 
 def wrong(fault):
     def biases(n_heads, q_len, kv_len):
-        found = rules.biases(n_heads, q_len, kv_len, fault)
-        return rules.biases(n_heads, q_len, kv_len) if found is None else found
+        found = rules_alibi.biases(n_heads, q_len, kv_len, fault)
+        return rules_alibi.biases(n_heads, q_len, kv_len) if found is None else found
 
     return biases
 
@@ -49,5 +49,5 @@ register(
         table("one head", 1, 3, 3),
         table("two heads, one token", 2, 1, 1),
     ),
-    mistakes={says: Spotted(rules.biased(fault), wrong(fault)) for says, fault in FAULTS.items()},
+    mistakes={says: Spotted(rules_alibi.biased(fault), wrong(fault)) for says, fault in FAULTS.items()},
 )

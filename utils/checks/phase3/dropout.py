@@ -36,6 +36,10 @@ def of_another_axis(weights, p, generator):
     return torch.rand(weights.shape[1:], generator=generator) >= p
 
 
+def whole_rows(weights, p, generator):
+    return torch.rand((*weights.shape[:-1], 1), generator=generator) >= p
+
+
 def exactly(weights, p, generator):
     """The smallest p of all random numbers, so that their count is never left to chance."""
     numbers = torch.rand(weights.shape, generator=generator)
@@ -74,6 +78,7 @@ register(
         "keep the expectation: divide by 1−p": Spotted(rules.undivided, wrong(scale=lambda p: 1)),
         "rows need not sum to 1 in training": Spotted(rules.renormalised, wrong(renormalise=True)),
         "each example drops its own weights": Spotted(rules.one_for_the_batch, wrong(keep=of_another_axis)),
+        "each weight is dropped on its own": Spotted(rules.dropped_together, wrong(keep=whole_rows)),
         "all chance comes from the generator": Spotted(
             rules.another_generator, wrong(keep=lambda weights, p, generator: torch.rand(weights.shape) >= p)
         ),

@@ -99,6 +99,9 @@ register(
         "one key head for all: each group has its own": wrong(
             grow=lambda self, x: x[:, :1].expand(-1, self.n_heads, -1, -1)
         ),
+        "keys need as many heads as queries: repeat each n_heads / n_kv_heads times": Spotted(
+            rules.unequal_heads, wrong(grow=lambda self, x: x), certain=True
+        ),
         "key-value heads were averaged": wrong(
             grow=lambda self, x: x.mean(1, keepdim=True).expand(-1, self.n_heads, -1, -1)
         ),
@@ -144,6 +147,7 @@ register(
     section="3.8",
     hint="four layers: w_q and w_o are square, w_k and w_v are d_model by n_kv_heads · d_head.",
     grad=False,
+    draws=True,
     cases=(
         case("two keys for six queries", counts(24, 6, 2, True)),
         case("no bias", counts(24, 6, 2, False)),
@@ -153,7 +157,7 @@ register(
         case("a key for each, four heads", counts(12, 4, 4, True)),
         case("bias as a number", counts(20, 4, 2, 1)),
         case("no bias as a number", counts(20, 4, 2, 0)),
-        case("a large model", counts(8192, 64, 8, False)),
+        case("a large model", counts(1024, 64, 8, False)),
         refusal("five heads for 24 features", counts(24, 5, 5, True)),
         refusal("six heads in groups of four", counts(24, 6, 4, True)),
         refusal("more keys than queries", counts(24, 3, 6, False)),

@@ -1,6 +1,7 @@
 """head_entropy, head_patterns and head_importance: what a head does, and whether it matters."""
 
 import contextlib
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +10,7 @@ from utils import oracle
 from utils.checks.draw import given, probs
 from utils.checks.exercise import Replays, Spotted, case, refusal, register
 from utils.checks.phase3 import PHASE, rules
-from utils.checks.phase3.splitting import fixture
+from utils.checks.phase3.splitting import OWN_DTYPE, fixture
 
 # ---- head_entropy --------------------------------------------------------------------------------
 
@@ -88,6 +89,7 @@ register(
         ),
         "sum over the keys, not their mean": lambda weights: plain(weights).mean(-1),
         "keys are on the last axis": lambda weights: plain(weights).sum(-2),
+        OWN_DTYPE: Spotted(rules.default_dtype, rules.in_default_dtype(oracle.head_entropy)),
     },
 )
 
@@ -108,7 +110,7 @@ def tokens(*rows):
     return torch.tensor([[ord(letter) for letter in row] for row in rows])
 
 
-def induction(weights, tokens, target="next", places="all", over="counted", only_first=False):
+def induction(weights, tokens, target="next", places="all", over="counted", only_first=False, least=1):
     """The induction score with one fault."""
     batch, _, seq_len, _ = weights.shape
     total, count = weights.new_zeros(weights.shape[1]), 0
@@ -121,8 +123,18 @@ def induction(weights, tokens, target="next", places="all", over="counted", only
             for j in earlier:
                 if j + shift >= 0:
                     total = total + weights[example, :, i, j + shift]
-            count += bool(earlier) or over == "all"
-    return total / max(count, 1)
+            count += len(earlier) if over == "pairs" else bool(earlier) or over == "all"
+    return total / torch.tensor(max(count, least), dtype=weights.dtype)
+
+
+def itself_counted(weights, tokens, upto, wraps):
+    """The induction score by tables in which a token equals itself, too (upto 0), or even later ones (None)."""
+    same = tokens[:, :, None] == tokens[:, None, :]
+    same = same if upto is None else same.tril(upto)
+    after = same.roll(1, dims=-1)
+    if not wraps:
+        after[..., 0] = False
+    return (weights * after[:, None]).sum((0, 2, 3)) / same.any(-1).sum()
 
 
 def changed(key, function):
@@ -180,6 +192,20 @@ register(
         "only queries whose token stood before are counted": changed(
             "induction", lambda w, t: induction(w, t, over="all")
         ),
+        "one mean over queries: not over pairs of equal tokens": changed(
+            "induction", lambda w, t: induction(w, t, over="pairs")
+        ),
+        "a token is not its own earlier place: j < i": Replays(
+            *(
+                changed("induction", partial(itself_counted, upto=upto, wraps=wraps))
+                for upto in (0, None)
+                for wraps in (True, False)
+            )
+        ),
+        "self counts every query": changed("self", lambda w, t: _diagonal(w, 0)[..., 1:].mean((0, 2))),
+        "no counted query gives 0, not NaN": lambda w, t: (
+            oracle.head_patterns(w, t) | {"induction": induction(w, t, least=0)}
+        ),
         "all examples count": Replays(
             lambda weights, tokens: oracle.head_patterns(weights[:1], tokens[:1]),
             changed("induction", lambda w, t: induction(w, t, only_first=True)),
@@ -205,6 +231,7 @@ register(
             changed("previous", lambda w, t: _diagonal(w, -1).sum((0, 2))),
             changed("previous", lambda w, t: _diagonal(w, -1).sum(-1).mean(0)),
         ),
+        OWN_DTYPE: Spotted(rules.default_dtype, rules.in_default_dtype(oracle.head_patterns)),
     },
 )
 
@@ -342,8 +369,13 @@ register(
         "a slope is not an ablation: switch the head off": Replays(
             slope, lambda mha, x, loss: -slope(mha, x, loss), lambda mha, x, loss: slope(mha, x, loss).abs()
         ),
+        "one head at a time: put it back before the next one": ablated(
+            lambda without, whole: without - whole, keep=lambda eye: 1 - eye.cumsum(0).clamp(max=1)
+        ),
+        OWN_DTYPE: Spotted(rules.default_dtype, rules.in_default_dtype(oracle.head_importance)),
+        "put it back in a finally: the loss may raise": Spotted(rules.left_when_raised, one_by_one_until_raised),
         "mha must come back as it was": Spotted(
-            rules.left_changed, left_silent, also=(switched_to_eval, hooked_for_good, one_by_one_until_raised)
+            rules.left_changed, left_silent, also=(switched_to_eval, hooked_for_good)
         ),
     },
 )

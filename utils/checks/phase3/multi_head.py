@@ -64,6 +64,18 @@ class _NoOutputLayer(_Multi):
         self.w_o = nn.Identity()
 
 
+class _CountKeptElsewhere(_Multi):
+    """The number of heads under another name."""
+
+    def __init__(self, d_model, n_heads, bias=True, dropout=0.0):
+        super().__init__(d_model, n_heads, bias, dropout)
+        self.heads = self.n_heads
+        del self.n_heads
+
+    def split(self, x):
+        return oracle.split_heads(x, self.heads)
+
+
 class _NoMemory(_Multi):
     def forward(self, x, memory=None, attn_mask=None):
         return super().forward(x, None, attn_mask)
@@ -163,8 +175,8 @@ register(
         case("three heads", X, init=THREE),
         case("four heads", X, init=FOUR),
         case("one head", X, init=ONE),
-        case("memory", PAIR, init=THREE),
         case("memory as long as x", dict(x=(2, 5, 12), memory=(2, 5, 12)), init=FOUR),
+        case("memory", PAIR, init=THREE),
         case("a mask", X | dict(attn_mask=mask(5, 5)), init=THREE),
         case("a mask for memory", PAIR | dict(attn_mask=mask(5, 7)), init=THREE),
         case("hidden keys per example", PAIR | dict(attn_mask=mask(2, 1, 1, 7)), init=THREE),
@@ -198,6 +210,7 @@ register(
             kind="edge",
         ),
         case("an example sees nothing", PAIR | dict(attn_mask=mask(2, 1, 1, 7, empty=[(1,)])), init=THREE, kind="edge"),
+        case("its attribute n_heads", dict(method="n_heads"), init=FOUR, kind="edge", grad=False),
         refusal("five heads for twelve features", X, init=dict(d_model=12, n_heads=5)),
         refusal("more heads than features", X, init=dict(d_model=12, n_heads=24)),
     ),
@@ -208,8 +221,10 @@ register(
         "scores were not divided by √d_head": weighing(
             lambda q, k, m: oracle.attention_weights(q * q.shape[-1] ** 0.5, k, m)
         ),
-        "w_o was not used": Spotted(
-            rules.no_output_layer, _NoOutputLayer, also=(wrong(last=lambda self, merged: merged),)
+        "w_o was not used": wrong(last=lambda self, merged: merged),
+        "there is no layer of the name w_o": Spotted(rules.no_output_layer, _NoOutputLayer),
+        "keep n_heads as an attribute: others ask the layer for it": Spotted(
+            rules.lacks("n_heads"), _CountKeptElsewhere
         ),
         "concatenate, do not average": Replays(
             wrong(merge=lambda self, heads: averaged(heads)),
@@ -240,6 +255,12 @@ register(
             wrong(project=lambda self, x, memory: (self.w_q(x), self.w_k(memory), self.w_k(memory))),
             wrong(project=lambda self, x, memory: (self.w_q(x), self.w_k(memory), memory)),
         ),
+        "x is projected before it is cut: w_q, w_k, w_v": Replays(
+            wrong(project=lambda self, x, memory: (x, memory, memory)),
+            wrong(project=lambda self, x, memory: (x, memory, self.w_v(memory))),
+            wrong(project=lambda self, x, memory: (x, self.w_k(memory), self.w_v(memory))),
+            wrong(project=lambda self, x, memory: (self.w_q(x), memory, self.w_v(memory))),
+        ),
         "the mask was ignored": weighing(lambda q, k, m: oracle.attention_weights(q, k)),
         "True means may attend": weighing(lambda q, k, m: oracle.attention_weights(q, k, None if m is None else ~m)),
         "a fully masked row must be zeros": weighing(filled(float("-inf"))),
@@ -253,7 +274,17 @@ register(
         "dropout must be off in eval mode": Spotted(
             rules.dropped_in_eval, wrong(drop=lambda self, weights: F.dropout(weights, self.dropout, True))
         ),
-        "dropout does nothing": Spotted(rules.never_drops, wrong(drop=lambda self, weights: weights), certain=True),
+        "no attention weight is ever dropped": Spotted(
+            rules.never_drops, wrong(drop=lambda self, weights: weights), certain=True
+        ),
+        "dropout belongs on the weights, before they meet the values": Spotted(
+            rules.drops_parts_of_heads,
+            wrong(
+                drop=lambda self, weights: weights,
+                merge=lambda self, heads: oracle.merge_heads(F.dropout(heads, self.dropout, self.training)),
+            ),
+            certain=True,
+        ),
         "dropout belongs on the weights, not on the output": Spotted(
             rules.drops_features,
             wrong(

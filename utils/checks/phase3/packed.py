@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 
 from utils import oracle
-from utils.checks.exercise import Replays, case, register
+from utils.checks.exercise import Replays, Spotted, case, register
 from utils.checks.phase3 import PHASE, rules
-from utils.checks.phase3.splitting import fixture
+from utils.checks.phase3.splitting import OWN_DTYPE, fixture
 
 # ---- unpack_in_proj ------------------------------------------------------------------------------
 
@@ -161,13 +161,20 @@ register(
             with_bias_in_parts_only,
             lambda heads, w_o: (parts_of(heads, w_o).sum(1) + heads.shape[1] * bias_of(w_o), parts_of(heads, w_o)),
         ),
-        "slice the input side": Replays(rows_of_the_weight, rows_transposed),
+        "slice the input side": Replays(
+            rows_of_the_weight,
+            rows_transposed,
+            lambda heads, w_o: (oracle.sum_of_heads(heads, w_o)[0], rows_of_the_weight(heads, w_o)[1]),
+        ),
         "sum the parts, do not average": lambda heads, w_o: (
             parts_of(heads, w_o).mean(1) + bias_of(w_o),
             parts_of(heads, w_o),
         ),
         "the bias is missing from the sum": lambda heads, w_o: (parts_of(heads, w_o).sum(1), parts_of(heads, w_o)),
-        "the features of a head stay together": interleaved,
+        "the features of a head stay together": Replays(
+            interleaved,
+            lambda heads, w_o: (oracle.sum_of_heads(heads, w_o)[0], interleaved(heads, w_o)[1]),
+        ),
         "output comes first, then parts": lambda heads, w_o: oracle.sum_of_heads(heads, w_o)[::-1],
         "parts are (batch, n_heads, q_len, d_out)": lambda heads, w_o: (
             oracle.sum_of_heads(heads, w_o)[0],
@@ -181,6 +188,7 @@ register(
                 _detached(heads, w_o),
             ),
         ),
+        OWN_DTYPE: Spotted(rules.default_dtype, rules.in_default_dtype(oracle.sum_of_heads)),
     },
 )
 

@@ -71,6 +71,49 @@ def attached(got, case, request):
     return None
 
 
+def shapes_unpacked(got, request):
+    """Did it fail at an unpacking such as `batch, seq_len, d_model = x.shape`?"""
+    return _raised(got).get("type") == "ValueError" and "values to unpack" in _raised(got)["message"]
+
+
+def default_dtype(got, request):
+    """Is what came back in torch's default dtype where the arguments have another one?"""
+    if request.default_dtype == request.dtype:
+        return False
+    value = said(got)
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else (value,)
+    return any(str(part.dtype) == f"torch.{request.default_dtype}" for part in parts)
+
+
+def in_default_dtype(function):
+    """A wrong twin: `function`, its results in torch's default dtype."""
+
+    def wrong(*args):
+        out, dtype = function(*args), torch.get_default_dtype()
+        if isinstance(out, dict):
+            return {key: part.to(dtype) for key, part in out.items()}
+        return tuple(part.to(dtype) for part in out) if isinstance(out, tuple) else out.to(dtype)
+
+    return wrong
+
+
+def lacks(name):
+    """Sign: the module was asked for an attribute that it has not."""
+    return partial(is_absent, name=name)
+
+
+def is_absent(got, request, name):
+    return _raised(got).get("type") == "AttributeError" and f"attribute '{name}'" in _raised(got)["message"]
+
+
+def unequal_heads(got, request):
+    """Did attention fail without a mask, because keys have another number of heads than queries?"""
+    masked = any("attn_mask" in call["options"] for call in request.calls)
+    return (
+        not masked and _raised(got).get("type") == "RuntimeError" and "must match the size" in _raised(got)["message"]
+    )
+
+
 # ---- chance: attention_dropout -------------------------------------------------------------------
 
 
@@ -91,8 +134,8 @@ def judge_drops(got, settled, p):
         if not bool((kept | (out == 0)).all()):
             return f"each weight divided by {1 - p:g}, or 0", "other numbers"
     return (
-        _share_dropped(outs[:2], p)
-        or _one_by_one(outs[0])
+        _one_by_one(outs[0])
+        or _share_dropped(outs[:2], p)
         or _same_again(outs, said(got, 3), weights)
         or _slopes(got["calls"][0], settled["calls"][0], outs[0], said(settled, 0))
     )
@@ -112,14 +155,21 @@ def _share_dropped(outs, p):
     return None
 
 
-AXES = ("each example drops its own weights", "each head drops its own weights", "each query", "each key")
+AXES = (
+    "each example drops its own weights",
+    "each head drops its own weights",
+    "each query drops its own weights",
+    "each weight is dropped on its own",
+)
 
 
 def _one_by_one(out):
     dropped = out == 0
+    if not bool(dropped.any()):
+        return None
     for axis, says in enumerate(AXES):
         if bool((dropped == dropped.narrow(axis, 0, 1)).all()):
-            return f"{says}", "one pattern for all of that axis"
+            return says, "one pattern for all of that axis"
     return None
 
 
@@ -171,6 +221,14 @@ def one_for_the_batch(got, request):
     weights, p, out = _first(got, request)
     kept = torch.isclose(out, weights / (1 - p)) | (out == 0)
     return bool(kept.all()) and bool(((out == 0) == (out == 0)[:1]).all())
+
+
+def dropped_together(got, request):
+    """Are weights of a head, a query or a row dropped together?"""
+    weights, p, out = _first(got, request)
+    dropped = out == 0
+    alike = [bool((dropped == dropped.narrow(axis, 0, 1)).all()) for axis in range(dropped.dim())]
+    return bool(dropped.any()) and not alike[0] and any(alike)
 
 
 def another_generator(got, request):
@@ -273,76 +331,21 @@ def drops_features(got, request):
     return isinstance(out, torch.Tensor) and bool((out == 0).any())
 
 
+def drops_parts_of_heads(got, request):
+    """Where each query sees one key, a head is its value: were single features of it dropped, before w_o?"""
+    if not request.train or len(got["calls"]) != 6:
+        return False
+    weights, x = request.weights, request.calls[0]["args"]["x"]
+    value = x[:, 1:2] @ weights["w_v.weight"].T + weights["w_v.bias"]  # what every query reads
+    merged = torch.linalg.solve(weights["w_o.weight"], (said(got) - weights["w_o.bias"]).mT).mT
+    share = (merged / value).unflatten(-1, (request.init["args"]["n_heads"], -1))
+    kept = share > 0.5
+    whole = torch.isclose(share, share.new_zeros(()), atol=1e-6) | torch.isclose(share, share.max(), rtol=1e-6)
+    return bool(whole.all()) and bool((kept != kept[..., :1]).any())
+
+
 def dropped_in_eval(got, request):
     return not request.train and bool(got["calls"]) and "torch's random state" in got["disturbed"]
-
-
-# ---- alibi_bias ----------------------------------------------------------------------------------
-
-
-def past(q_len, kv_len):
-    """Bool (q_len, kv_len): the keys that are looked at."""
-    return torch.ones(q_len, kv_len, dtype=torch.bool).tril(kv_len - q_len)
-
-
-def judge_biases(got, settled):
-    """Like the twin where a key is no later than its query; what stands at later keys is free."""
-    out, right = said(got), said(settled)
-    if not isinstance(out, torch.Tensor):
-        return "a torch.Tensor", "something else"
-    if out.shape != right.shape:
-        return f"shape {tuple(right.shape)}", f"shape {tuple(out.shape)}"
-    if out.dtype != right.dtype:
-        return f"dtype {right.dtype}, torch's default", f"{out.dtype}"
-    seen = past(*right.shape[1:])
-    wrong = ~torch.isclose(out, right, rtol=0, atol=1e-5) & seen
-    if bool(wrong.any()):
-        head, query, key = wrong.nonzero()[0].tolist()
-        place = f"out[{head}, {query}, {key}]"
-        return f"{place} = {right[head, query, key]:.5g}", f"{place} = {out[head, query, key]:.5g}"
-    return None
-
-
-def slopes(n_heads, fault=""):
-    """The slopes, right or with a known fault."""
-    lower = 1 << (n_heads.bit_length() - 1)
-    if fault == "plain formula":
-        return [2 ** (-8 * h / n_heads) for h in range(1, n_heads + 1)]
-    if fault == "from 0":
-        return [2 ** (-8 * h / lower) for h in range(lower)]
-    steep = [2 ** (-8 * h / lower) for h in range(1, lower + 1)]
-    more = [2 ** (-8 * h / (2 * lower)) for h in range(1, 2 * lower + 1)]
-    rest = more[1::2] if fault == "even ones" else more if fault == "all of them" else more[::2]
-    found = steep + rest[: n_heads - lower]
-    if fault == "sorted":
-        return sorted(found, reverse=True)
-    return found[::-1] if fault == "reversed" else found
-
-
-def biases(n_heads, q_len, kv_len, fault=""):
-    """The table, right or with a known fault; None where the fault makes none."""
-    steep = torch.tensor(slopes(n_heads, fault))
-    if len(steep) != n_heads:
-        return None
-    start = 0 if fault == "from the start" else kv_len - q_len
-    distance = start + torch.arange(q_len)[:, None] - torch.arange(kv_len)
-    sign = 1.0 if fault == "sign" else -1.0
-    return sign * steep[:, None, None] * distance
-
-
-def biased(fault):
-    return partial(sees_biases, fault=fault)
-
-
-def sees_biases(got, request, fault):
-    args = request.calls[0]["args"]
-    wrong, out = biases(**args, fault=fault), said(got)
-    right = biases(**args)
-    if wrong is None or not isinstance(out, torch.Tensor) or out.shape != wrong.shape:
-        return False
-    seen = past(args["q_len"], args["kv_len"])
-    same = torch.isclose(out.double(), wrong.double(), atol=1e-5)[:, seen].all()
-    return bool(same) and not torch.allclose(wrong[:, seen], right[:, seen], atol=1e-5)
 
 
 # ---- mha_parameters ------------------------------------------------------------------------------
@@ -364,3 +367,7 @@ def p_not_refused(got, request):
 
 def left_changed(got, request):
     return any("mha" in call["changed"] for call in got["calls"])
+
+
+def left_when_raised(got, request):
+    return any("mha" in call["changed"] and call["raised"] for call in got["calls"])

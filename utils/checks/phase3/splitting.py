@@ -24,6 +24,21 @@ def counted_up(*shape):
     return given(lambda generator, others: torch.arange(torch.Size(shape).numel()).double().view(shape) / 100)
 
 
+OWN_DTYPE = "new tensors need the dtype of their input: x.new_zeros(…), or dtype=x.dtype"
+
+
+def one_batch_axis(others):
+    """A wrong twin that unpacks its shape into one batch axis and this many others; right where there are no more."""
+
+    def wrong(x, n_heads=None):
+        batch, *rest = x.shape
+        if len(rest) != others:
+            raise ValueError(f"not enough values to unpack (expected {others + 1}, got {x.dim()})")
+        return oracle.merge_heads(x) if n_heads is None else oracle.split_heads(x, n_heads)
+
+    return wrong
+
+
 # ---- split_heads ---------------------------------------------------------------------------------
 
 
@@ -66,6 +81,8 @@ register(
             rules.not_refused,
             lambda x, n_heads: grouped(x[..., : x.shape[-1] // n_heads * n_heads], n_heads).transpose(-3, -2),
         ),
+        "any leading axes: count axes from the right": Spotted(rules.shapes_unpacked, one_batch_axis(2)),
+        OWN_DTYPE: Spotted(rules.default_dtype, rules.in_default_dtype(oracle.split_heads)),
     },
 )
 
@@ -98,6 +115,8 @@ register(
         "out is (…, seq_len, n_heads · d_head)": Replays(
             lambda x: x.flatten(-3, -2), lambda x: x.flatten(-2), lambda x: x.transpose(-3, -2).flatten(-3, -2)
         ),
+        "any leading axes: count axes from the right": Spotted(rules.shapes_unpacked, one_batch_axis(3)),
+        OWN_DTYPE: Spotted(rules.default_dtype, rules.in_default_dtype(oracle.merge_heads)),
     },
 )
 
@@ -135,6 +154,7 @@ register(
     section="3.3",
     hint="follow one tensor through the layer; the scores are the only place with two lengths.",
     grad=False,
+    draws=True,
     cases=(
         case("three heads", sizes(2, 5, 12, 3)),
         case("one of everything", sizes(1, 1, 8, 8)),
@@ -151,6 +171,7 @@ register(
             traced("scores attn_weights", lambda b, t, m, h, d: (b, h, d, d)),
             traced("scores attn_weights", lambda b, t, m, h, d: (b, h, t, d)),
             traced("scores attn_weights", lambda b, t, m, h, d: (b, t, h, h)),
+            traced("attn_weights", lambda b, t, m, h, d: (b, h, t, d)),
         ),
         "a head is d_model / n_heads wide": Replays(
             traced("q_heads", lambda b, t, m, h, d: (b, h, t, m)),
@@ -179,6 +200,7 @@ register(
             traced("merged", lambda b, t, m, h, d: (b, t, h, d)),
             traced("merged output", lambda b, t, m, h, d: (b, t, d)),
             traced("merged", lambda b, t, m, h, d: (b, t, d)),
+            traced("merged", lambda b, t, m, h, d: (b, t, h)),
         ),
         "sizes are whole: divide with //": with_fractions,
     },
