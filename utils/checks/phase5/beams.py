@@ -41,6 +41,7 @@ def search(name, table, n_beams, max_len, penalty=0.6, eos=EOS, bos=BOS, **optio
 
 
 TRAP = dict(root=(0.05, 0.5, 0.45), below={1: (0.34, 0.33, 0.33), 2: (0.03, 0.9, 0.07)})
+LATE = dict(root=(0.3, 0.6, 0.1), below={1: (0.1, 0.45, 0.45)})  # at penalty 1.2 both long ones pass the early end
 SHORT = dict(root=(0.55, 0.25, 0.2), below={1: (0.3, 0.4, 0.3), 2: (0.3, 0.3, 0.4)})
 
 
@@ -123,6 +124,7 @@ register(
         search("no penalty", tree(4, 4, eos_bias=0.7), 3, 4, 0.0),
         search("penalty 1.2", tree(4, 4, eos_bias=0.7), 3, 4, 1.2),
         search("an early end wins", tree(3, 4, **SHORT), 2, 4, 0.0),
+        search("an early end that loses in the end", tree(3, 3, **LATE), 2, 3, 1.2),
         search("nothing ends before max_len", tree(4, 3, eos_bias=-9.0), 3, 3, 1.2),
         search("some tokens forbidden", tree(4, 4, forbidden=0.4), 4, 4),
         search("eos 2, bos 9", tree(4, 3, eos_bias=0.5, eos=2), 2, 3, eos=2, bos=9),
