@@ -1186,11 +1186,11 @@ with need("KVCache"):
 
 # %%
 with torch.no_grad():
-    print("all tokens: ", model(tokens)[0, -1].topk(3).indices.tolist())
-    print("the last one:", model(tokens[:, -1:])[0, -1].topk(3).indices.tolist())
+    print("after all tokens:     ", model(tokens)[0, -1, :6])
+    print("after the last one:   ", model(tokens[:, -1:])[0, -1, :6])
 
 # %% [markdown]
-# Another answer, for two reasons. The token thinks it stands at place 0, and it has nobody to look at. So: `embed` it at
+# Other logits, for two reasons. The token thinks it stands at place 0, and it has nobody to look at. So: `embed` it at
 # `offset=cache.length`, and in each block let its query read the keys of the cache *and* its own.
 #
 # With several new tokens at once (a prompt, or a chunk of it) a mask comes in: new token i stands at place `cache.length + i`.
@@ -1283,7 +1283,7 @@ with need("KVCache", "forward_cached"), torch.no_grad():
 
 # %%
 predict("fed", "A prompt of 10 tokens, 20 new ones, with a cache. How many tokens enter the model?",
-        ["20", "29", "410"])
+        ["20", "29", "390"])
 
 # %% [markdown]
 # ### Exercise 5.14 · `generate` · more · about 20 min
@@ -1455,7 +1455,6 @@ with need("decode_flops"):
     print(notes.example("002-kv-complexity-whole-layer").compare(naive / cached, "ratio"))
     print(notes.example("001-kv-cache-complexity").compare(0, "cached_projection_degree_in_N"))
     print(notes.example("004-table1-complexities").compare(2, "att_degree_n"))
-    print(notes.erratum("D18"))
 
 # %% [markdown]
 # Per *step*, scores fall from t² to t and projections from t to 1; per *text*, from T³ to T² and from T² to T. The projections
@@ -1687,8 +1686,8 @@ def compute_optimal(flops, fit):
 check(compute_optimal, points=3)
 
 # %% tags=["demo"]
-published = dict(E=1.69, A=406.4, alpha=0.34, B=410.7, beta=0.28)  # Hoffmann et al. 2022, approach 3
 with need("compute_optimal"):
+    published = dict(E=1.69, A=406.4, alpha=0.34, B=410.7, beta=0.28)  # Hoffmann et al. 2022, approach 3
     for flops in (1e18, 1e20, 1e22, 1e24):
         n_params, n_tokens = compute_optimal(flops, published)
         print(f"{flops:.0e} operations: {n_params:.1e} parameters, {n_tokens:.1e} tokens, {n_tokens / n_params:.0f} per parameter")
