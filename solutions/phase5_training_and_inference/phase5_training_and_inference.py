@@ -1604,13 +1604,13 @@ with need("fit_power_law"):
 # print how far below that line each one is.
 
 # %%
-def trained(d_model, n_layers, steps=150):
+def trained(d_model, n_layers, steps=120):
     """(parameters of the blocks, loss on held-out text) after that many steps."""
     torch.manual_seed(0)
     small = SmallModel(ModelConfig(len(letters), d_model, 4, n_layers, 4 * d_model, 64))
     optimizer = torch.optim.AdamW(small.parameters(), lr=4e-3, betas=(0.9, 0.99))
     for step in range(steps):
-        optimizer.param_groups[0]["lr"] = 4e-3 * min((step + 1) / 20, (steps - step) / 60, 1)
+        optimizer.param_groups[0]["lr"] = 4e-3 * min((step + 1) / 20, (steps - step) / 50, 1)
         inputs, targets = batch_of(train, torch.randint(len(train) - 65, (16,)))
         loss = F.cross_entropy(small(inputs).flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
@@ -1638,8 +1638,8 @@ with need("fit_power_law"):
     reveal("three-numbers", "is not tested at all", "Four points leave one to disagree. People use dozens.")
 
 # %% [markdown] reflect="fit_power_law"
-# All four saw the same few tokens. Why is the fitted E no statement about Python's text, and what would you change to make it one?
-# Your sentence:
+# All four saw the same few tokens, and the floor may come out as 0. Why is this E no statement about Python's text, and what
+# would you change to make it one? Your sentence:
 
 # %% [markdown]
 # ---
