@@ -1707,7 +1707,6 @@ with need("compute_optimal"):
 # %%
 sides = notes.example("002-parameters-alone-data").inputs
 print(notes.example("002-parameters-alone-data").compare(sides["a"] == sides["b"], "consistent"))
-print(notes.erratum("D33"))
 
 # %% [markdown] reflect="compute_optimal"
 # A model that many people will use for years is often trained on far more tokens than this. Which cost does the formula leave
