@@ -41,7 +41,17 @@ def search(name, table, n_beams, max_len, penalty=0.6, eos=EOS, bos=BOS, **optio
 
 
 TRAP = dict(root=(0.05, 0.5, 0.45), below={1: (0.34, 0.33, 0.33), 2: (0.03, 0.9, 0.07)})
+LATE = dict(root=(0.3, 0.6, 0.1), below={1: (0.1, 0.45, 0.45)})  # at penalty 1.2 both long ones pass the early end
 SHORT = dict(root=(0.55, 0.25, 0.2), below={1: (0.3, 0.4, 0.3), 2: (0.3, 0.3, 0.4)})
+
+
+def grown(next_log_probs, alive, add):
+    """All continuations, a list for each hypothesis."""
+    rows = next_log_probs(torch.tensor([tokens for tokens, _ in alive])).tolist()
+    return [
+        [([*tokens, token], add(total, logp)) for token, logp in enumerate(row) if logp > -math.inf]
+        for (tokens, total), row in zip(alive, rows, strict=True)
+    ]
 
 
 # a search in its parts; as it stands it is right
@@ -49,7 +59,7 @@ def searcher(
     add=lambda total, logp: total + logp,
     start=0.0,
     rank=lambda total, length, penalty: total,
-    choose=None,
+    each=None,
     ends=lambda token, eos: token == eos,
     keep_done=True,
     keep_alive=True,
@@ -58,29 +68,20 @@ def searcher(
     score=lambda total, length, penalty: total / length**penalty,
     best_last=False,
     how_many=lambda n: n,
-    first=lambda bos: [[bos]],
 ):
-    """slots: "free", or "taken": what is finished keeps its place among the beams."""
+    """slots: "free", or "taken": what is finished keeps its place among the beams; each: continuations kept of one."""
 
     def beam_search(next_log_probs, bos_id, eos_id, n_beams, max_len, length_penalty):
-        alive, done = [(tokens, start) for tokens in (first(bos_id) * n_beams)[: len(first(bos_id))]], []
-        for length in range(1, max_len + 1):
-            rows = next_log_probs(torch.tensor([tokens for tokens, _ in alive])).tolist()
-            grown = [
-                [([*tokens, token], add(total, logp)) for token, logp in enumerate(row) if logp > -math.inf]
-                for (tokens, total), row in zip(alive, rows, strict=True)
-            ]
+        def worth(pair):
+            return -rank(pair[1], len(pair[0]) - 1, length_penalty)
 
-            def worth(pair, length=length):
-                return -rank(pair[1], len(pair[0]) - 1, length_penalty)
-
-            if choose:
-                best = sorted((pair for row in grown for pair in choose(row, n_beams)), key=worth)[:n_beams]
-            elif slots == "taken":
-                pool = sorted([*[pair for row in grown for pair in row], *done], key=worth)[:n_beams]
-                best, done = [pair for pair in pool if pair not in done], [pair for pair in done if pair in pool]
-            else:
-                best = sorted((pair for row in grown for pair in row), key=worth)[:n_beams]
+        alive, done = [([bos_id], start)], []
+        for _ in range(max_len):
+            rows = grown(next_log_probs, alive, add)
+            pool = [pair for row in rows for pair in sorted(row, key=worth)[:each]]
+            best = sorted(pool + (done if slots == "taken" else []), key=worth)[:n_beams]
+            if slots == "taken":
+                done, best = [pair for pair in done if pair in best], [pair for pair in best if pair not in done]
             done += [pair for pair in best if ends(pair[0][-1], eos_id)]
             alive = [pair for pair in best if not ends(pair[0][-1], eos_id)]
             if not alive or halt(done):
@@ -100,10 +101,6 @@ def copies(next_log_probs, bos_id, eos_id, n_beams, max_len, length_penalty):
 
 def greedy(next_log_probs, bos_id, eos_id, n_beams, max_len, length_penalty):
     return oracle.beam_search(next_log_probs, bos_id, eos_id, 1, max_len, length_penalty)
-
-
-def one_of_each(row, n_beams):
-    return sorted(row, key=lambda pair: -pair[1])[:1]
 
 
 def without_ends(next_log_probs, bos_id, eos_id, n_beams, max_len, length_penalty):
@@ -127,6 +124,7 @@ register(
         search("no penalty", tree(4, 4, eos_bias=0.7), 3, 4, 0.0),
         search("penalty 1.2", tree(4, 4, eos_bias=0.7), 3, 4, 1.2),
         search("an early end wins", tree(3, 4, **SHORT), 2, 4, 0.0),
+        search("an early end that loses in the end", tree(3, 3, **LATE), 2, 3, 1.2),
         search("nothing ends before max_len", tree(4, 3, eos_bias=-9.0), 3, 3, 1.2),
         search("some tokens forbidden", tree(4, 4, forbidden=0.4), 4, 4),
         search("eos 2, bos 9", tree(4, 3, eos_bias=0.5, eos=2), 2, 3, eos=2, bos=9),
@@ -140,7 +138,7 @@ register(
         ),
         "a finished beam still competes": searcher(keep_done=False),
         "what is alive at max_len competes, too": searcher(keep_alive=False),
-        "rank all continuations together": searcher(choose=one_of_each),
+        "rank all continuations together": searcher(each=1),
         "the penalty is for the final scores, not for the search": searcher(
             rank=lambda total, length, penalty: total / length**penalty, slots="taken"
         ),
