@@ -184,6 +184,7 @@ THINGS = "soup film room song book chair walk".split()
 WORDS = ["<pad>", "<mask>", "the", "was", "and", "with", *THINGS, *GOOD, *BAD]
 ID = {word: place for place, word in enumerate(WORDS)}
 PAD, MASK = 0, 1
+SIZES = ModelConfig(vocab_size=len(WORDS), d_model=32, n_heads=2, n_layers=1, d_ff=64, max_len=10)
 
 
 def sentences(n, generator):
@@ -312,8 +313,7 @@ check(EncoderClassifier, points=5)
 # %% tags=["demo"]
 with need("EncoderClassifier"):
     torch.manual_seed(0)
-    config = ModelConfig(vocab_size=len(WORDS), d_model=32, n_heads=2, n_layers=1, d_ff=64, max_len=10)
-    model = EncoderClassifier(config, n_classes=2).eval()
+    model = EncoderClassifier(SIZES, n_classes=2).eval()
     tokens = torch.tensor([[ID[word] for word in "the soup was warm and kind".split()]])
     padded = F.pad(tokens, (0, 4), value=PAD)
     gap = model(tokens, tokens != PAD) - model(padded, padded != PAD)
@@ -335,32 +335,36 @@ with need("EncoderClassifier"):
 predict("pretraining", "With 4 labelled sentences of 2 or 3 adjectives each, out of 32 adjectives, the reader is ahead by…",
         ["nothing", "a little", "more than 10 points"])
 
-# %% tags=["demo"]
-with need("EncoderClassifier", "mask_tokens"):
-    def hidden_word_loss(model, tokens, generator):
-        real = tokens != PAD
-        inputs, labels = mask_tokens(tokens, real, MASK, len(WORDS), 0.3, [PAD], generator)
-        x = model.encoder(model.positions(model.token_embedding(inputs)), attn_mask=padding_mask(real))
-        logits = x @ model.token_embedding.weight.T  # the table once more, as in a tied output
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+# %%
+def hidden_word_loss(model, hide, tokens, generator):
+    real = tokens != PAD
+    inputs, labels = hide(tokens, real, MASK, len(WORDS), 0.3, [PAD], generator)
+    x = model.encoder(model.positions(model.token_embedding(inputs)), attn_mask=padding_mask(real))
+    logits = x @ model.token_embedding.weight.T  # the table once more, as in a tied output
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
+
+@cache
+def students(Classifier, hide):
+    """(blank, reader): one start, before and after 200 steps of reading."""
     torch.manual_seed(0)
-    generator = torch.Generator().manual_seed(1)
-    blank = EncoderClassifier(config, n_classes=2)
+    generator, blank = torch.Generator().manual_seed(1), Classifier(SIZES, n_classes=2)
     nn.init.normal_(blank.token_embedding.weight, std=0.1)
     reader = deepcopy(blank)
     optimizer = torch.optim.Adam(reader.parameters(), lr=3e-3)
     for step in range(200):
-        loss = hidden_word_loss(reader, sentences(64, generator)[0], generator)
+        loss = hidden_word_loss(reader, hide, sentences(64, generator)[0], generator)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step in (0, 50, 100, 199):
+        if step in (0, 50, 199):
             print(f"step {step:3}: loss {loss.item():.2f}")
-    print(f"a guess among {len(WORDS) - 2} words costs {math.log(len(WORDS) - 2):.2f}")
+    return blank, reader
 
 # %% tags=["demo"]
 with need("EncoderClassifier", "mask_tokens"):
+    blank, reader = students(EncoderClassifier, mask_tokens)
+    print(f"a guess among {len(WORDS) - 2} words costs {math.log(len(WORDS) - 2):.2f}")
     rows = reader.token_embedding.weight[ID["warm"]:].detach()
     show(plots.word_map(rows, GOOD + BAD, [True] * 16 + [False] * 16),
          "The 32 adjectives on a plane. Nice and nasty words form two separate groups, though no label was shown.")
@@ -369,21 +373,22 @@ with need("EncoderClassifier", "mask_tokens"):
 # Two groups, and nobody said that there are two kinds. Words that keep the same company get similar vectors. Now the
 # labels, few of them:
 
+# %%
+def score(start, n_labels, seed, tests):
+    """Fine-tune a copy on n_labels sentences; the share of test sentences it gets right."""
+    model, (tokens, labels) = deepcopy(start), sentences(n_labels, torch.Generator().manual_seed(seed))
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(20):
+        optimizer.zero_grad()
+        F.cross_entropy(model(tokens, tokens != PAD), labels).backward()
+        optimizer.step()
+    with torch.no_grad():
+        return (model(tests[0], tests[0] != PAD).argmax(-1) == tests[1]).double().mean().item()
+
 # %% tags=["demo"]
 with need("EncoderClassifier", "mask_tokens"):
-    def score(start, n_labels, seed, tests):
-        """Fine-tune a copy on n_labels sentences; the share of test sentences it gets right."""
-        model, (tokens, labels) = deepcopy(start), sentences(n_labels, torch.Generator().manual_seed(seed))
-        optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-        for _ in range(20):
-            optimizer.zero_grad()
-            F.cross_entropy(model(tokens, tokens != PAD), labels).backward()
-            optimizer.step()
-        with torch.no_grad():
-            return (model(tests[0], tests[0] != PAD).argmax(-1) == tests[1]).double().mean().item()
-
     tests, sizes = sentences(300, torch.Generator().manual_seed(99)), (4, 8, 16)
-    starts = {"from scratch": blank, "after reading": reader}
+    starts = dict(zip(("from scratch", "after reading"), students(EncoderClassifier, mask_tokens), strict=True))
     curves = {name: [[score(start, n, seed, tests) for seed in range(3)] for n in sizes]
               for name, start in starts.items()}
     show(plots.label_curves(curves, sizes),
@@ -494,14 +499,14 @@ check(GPT, points=8)
 # %% tags=["demo"]
 with need("GPT"):
     torch.manual_seed(0)
-    gpt = GPT(config)
+    gpt = GPT(SIZES)
     counted = sum(parameter.numel() for parameter in gpt.parameters())
-    print(f"{counted:,} parameters; count_parameters says {count_parameters(config)['total']:,}")
+    print(f"{counted:,} parameters; count_parameters says {count_parameters(SIZES)['total']:,}")
     tokens = sentences(64, torch.Generator().manual_seed(2))[0]
     for name in ("as torch makes it", "after init_weights"):
         loss = F.cross_entropy(gpt(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         print(f"{name:20} loss {loss:.2f}   ln {len(WORDS)} = {math.log(len(WORDS)):.2f}")
-        init_weights(gpt, std=0.02, n_layers=config.n_layers)
+        init_weights(gpt, std=0.02, n_layers=SIZES.n_layers)
     reveal("bert-blocks", "nothing: the mask differs", "You built it from EncoderBlocks.")
 
 # %% [markdown]
@@ -511,7 +516,7 @@ with need("GPT"):
 # %% tags=["demo"]
 with need("GPT"):
     torch.manual_seed(0)
-    generator, gpt = torch.Generator().manual_seed(3), GPT(config)
+    generator, gpt = torch.Generator().manual_seed(3), GPT(SIZES)
     nn.init.normal_(gpt.token_embedding.weight, std=0.1)
     optimizer = torch.optim.Adam(gpt.parameters(), lr=3e-3)
     for _ in range(150):
@@ -653,41 +658,44 @@ check(prefix_lm_mask, points=3)
 # **Look.** One model, two tasks: a word in front says whether five digits are to be copied or reversed. Your GPT's
 # blocks run under the prefix mask; only the answer counts.
 
+# %%
+COPY, REVERSE, ANSWER = 10, 11, 12
+
+
+def tasks(n, generator):
+    """(n, 12) tokens: the task, five digits, ANSWER, and the answer."""
+    digits = torch.randint(10, (n, 5), generator=generator)
+    kind = torch.randint(COPY, ANSWER, (n, 1), generator=generator)
+    answer = torch.where(kind == REVERSE, digits.flip(1), digits)
+    return torch.cat([kind, digits, torch.full((n, 1), ANSWER), answer], 1)
+
+
+def run(model, tokens, mask):
+    """The model's logits under another mask than its own."""
+    x = model.embed(tokens)
+    for block in model.blocks:
+        x = block(x, attn_mask=mask)
+    return model.head(x)
+
 # %% tags=["demo"]
 with need("prefix_lm_mask", "GPT"):
-    COPY, REVERSE, ANSWER = 10, 11, 12
-
-    def run(model, tokens):
-        x, mask = model.embed(tokens), prefix_lm_mask(7, tokens.shape[1])
-        for block in model.blocks:
-            x = block(x, attn_mask=mask)
-        return model.head(x)
-
-    def tasks(n, generator):
-        digits = torch.randint(10, (n, 5), generator=generator)
-        kind = torch.randint(COPY, ANSWER, (n, 1), generator=generator)
-        answer = torch.where(kind == REVERSE, digits.flip(1), digits)
-        return torch.cat([kind, digits, torch.full((n, 1), ANSWER), answer], 1)  # (B, 12)
-
     torch.manual_seed(0)
-    generator = torch.Generator().manual_seed(0)
+    generator, mask = torch.Generator().manual_seed(0), prefix_lm_mask(7, 11)
     both = GPT(ModelConfig(vocab_size=13, d_model=48, n_heads=4, n_layers=2, d_ff=96, max_len=12))
-    nn.init.normal_(both.token_embedding.weight, std=0.2)
-    nn.init.normal_(both.positions.table, std=0.2)
-
-# %% tags=["demo"]
-with need("prefix_lm_mask", "GPT"):
+    for table in (both.token_embedding.weight, both.positions.table):
+        nn.init.normal_(table, std=0.2)
     optimizer = torch.optim.Adam(both.parameters(), lr=3e-3)
     for _ in range(250):
         tokens = tasks(64, generator)
-        loss = F.cross_entropy(run(both, tokens[:, :-1])[:, 6:].flatten(0, 1), tokens[:, 7:].flatten())
+        loss = F.cross_entropy(run(both, tokens[:, :-1], mask)[:, 6:].flatten(0, 1), tokens[:, 7:].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     tests = tasks(200, generator)
     answers = tests[:, :7]
     for _ in range(5):
-        answers = torch.cat([answers, run(both, answers)[:, -1:].argmax(-1)], 1)
+        more = run(both, answers, prefix_lm_mask(7, answers.shape[1]))[:, -1:].argmax(-1)
+        answers = torch.cat([answers, more], 1)
     for kind, name in ((COPY, "copy"), (REVERSE, "reverse")):
         rows = tests[:, 0] == kind
         right = (answers == tests).all(1)[rows].double().mean().item()
