@@ -84,6 +84,7 @@ weights = ex.inputs["params_billion"] * ex.inputs["bits"] / 8
 print(f"{weights} GB per token, {ex.inputs['bandwidth_GBps'] / weights:.0f} tokens per second at most")
 print(ex.compare(ex.inputs["budget_s"] * ex.inputs["bandwidth_GBps"] / weights, "tokens_in_budget"))
 reveal("phone", "8", "Enough for the first word, not for a summary.")
+print("Patience of 100 to 300 ms?", notes.example("002-ux-latency-budget").lesson)
 
 # %% [markdown]
 # Every section from here on pulls at one of these: fewer bytes per weight, fewer weights, a smaller cache, fewer passes.
