@@ -435,7 +435,7 @@ check(QuantLinear, points=4)
 
 # %%
 predict("how-few", "The model of 6.6, all its linear layers quantised. At how many bits does its loss visibly suffer?",
-        ["8", "5", "3"])
+        ["8", "4", "2"])
 
 # %% tags=["demo"]
 with need("QuantLinear"):
@@ -460,8 +460,8 @@ with need("QuantLinear"):
         print(f"{bits} bits: {kept(model, bits) / whole:5.1%} of the bytes, loss {found[bits]:.3f} "
               f"({found[bits] - loss_of(large):+.3f})")
     show(plots.loss_by_bits(found, loss_of(large), best.item()),
-         "Loss against bits per weight: flat from 8 bits down, then rising steeply; the numbers are printed above.")
-    reveal("how-few", "3", "8 bits cost next to nothing here. Small models suffer sooner than large ones.")
+         "Loss against bits per weight: flat from 8 bits down to 3, then rising; the numbers are printed above.")
+    reveal("how-few", "2", "This language leaves room to spare. Real ones usually begin to cost something at 4 or 3.")
 
 # %% [markdown] reflect="QuantLinear"
 # Activations stayed in float here. Integer arithmetic needs them rounded as well. What makes them harder than weights? Your
