@@ -24,6 +24,7 @@ POINTS = {  # by code, and by each written answer
     "phase2_attention": (60, [4, 4, 4]),
     "phase3_multi_head": (47, [4, 4, 4]),
     "phase4_blocks": (60, [4, 4, 4]),
+    "phase6_families_and_systems": (92, [4] * 8),  # six of them design a system
 }
 PLAIN = ("Its meaning is easy to miss",)  # sentences that may say so
 ELSEWHERE = {  # worked numbers that a phase does not recompute, and why
@@ -36,6 +37,7 @@ ELSEWHERE = {  # worked numbers that a phase does not recompute, and why
     "phase4_blocks": {  # the notes give no inputs
         *("000-ffn-hidden", "000-ffn-output", "000-output-logits", "002-ffn-hidden", "002-ffn-output"),
     },
+    "phase6_families_and_systems": {"002-ux-latency-budget"},  # a claim without a number to recompute
 }
 
 every_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=str)

@@ -21,8 +21,8 @@ EXERCISES = {}  # name -> Exercise, in the order of the course
 class Case:
     """One situation in which the learner's object is compared with the twin.
 
-    args      {name: spec} of the call; `then` holds further calls on the same object. Of an object that is no module,
-              "method" names what is called, or the attribute that is read
+    args      {name: spec} of the call; `then` holds further calls on the same object. Of an object "method" names what
+              is called, or the attribute that is read; of a module it may, in place of forward
     init      {name: spec} of the constructor of a module or object
     kind      "plain"; "edge" (empty rows, refusals: everything it shows counts under properties); "chance" (train mode;
               `judge(got, settled)` replaces the comparison, where `settled` is the twin's observation without chance)
@@ -206,8 +206,8 @@ def truth(exercise, case, seed):
 
 
 def _call(exercise, specs, seed, dtype):
-    """One call of a request: its arguments and, of an object, the method."""
-    if exercise.kind != "object":
+    """One call of a request: its arguments and the method, which of a module is forward where none is named."""
+    if "method" not in specs:
         return _arguments(exercise, "forward", specs, seed, dtype)
     specs = dict(specs)
     method = specs.pop("method")

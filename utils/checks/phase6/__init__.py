@@ -1,4 +1,7 @@
 """The checks of phase 6. SECTIONS, in the order of the notebook: importing one registers its exercises."""
 
 PHASE = "phase6_families_and_systems"
-SECTIONS = ("compression", "quantization", "windows", "exits", "speculation", "serving", "design")
+SECTIONS = (
+    *("masking", "classifier", "gpt", "spans", "patches", "experts", "tiles"),
+    *("compression", "quantization", "windows", "exits", "speculation", "serving", "design"),
+)

@@ -86,7 +86,7 @@ SAME = given(lambda generator, others: others["student_logits"].clone())
 register(
     expected=oracle.distillation_loss,
     phase=PHASE,
-    section="6.7",
+    section="6.12",
     hint="alpha · T² · Σ p_teacher (log p_teacher − log p_student) + (1 − alpha) · cross-entropy, mean over places.",
     cases=(
         lesson("temperature 2.5, alpha 0.3", 2.5, 0.3),
@@ -171,7 +171,7 @@ def causal(*shape):
 register(
     expected=oracle.SharedStack,
     phase=PHASE,
-    section="6.8",
+    section="6.13",
     hint="for _ in range(n_layers): x = self.block(x, attn_mask=attn_mask)",
     bans=("attention", "blocks"),
     cases=(

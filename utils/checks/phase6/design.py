@@ -52,7 +52,7 @@ def drawn(
 register(
     expected=oracle.design_numbers,
     phase=PHASE,
-    section="6.19",
+    section="6.24",
     hint="weights once, a cache for each sequence; prefill 2·parameters·n + 2·n_layers·d_model·n²; the slower counts.",
     grad=False,
     cases=(

@@ -60,7 +60,7 @@ def wrong(
 register(
     expected=oracle.early_exit_forward,
     phase=PHASE,
-    section="6.14",
+    section="6.19",
     hint="after each block: head of the last position, softmax, who reaches the threshold leaves.",
     grad=False,
     cases=(

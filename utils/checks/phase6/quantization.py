@@ -87,7 +87,7 @@ def reduce(name, bits, axis=None, w=(3, 5), **options):
 register(
     expected=oracle.quantize,
     phase=PHASE,
-    section="6.9",
+    section="6.14",
     hint="scale = largest |w| / (2^(bits−1) − 1), q = round(w / scale) as int8; with an axis, a scale for each index.",
     grad=False,
     cases=(
@@ -139,7 +139,7 @@ def back(name, q, scale, **options):
 register(
     expected=oracle.dequantize,
     phase=PHASE,
-    section="6.9",
+    section="6.14",
     hint="q.to(scale.dtype) * scale",
     grad=False,
     cases=(
@@ -249,7 +249,7 @@ LIMIT = int(0.3 * 4 * (72 * 40 + 40))  # 30 % of the layer in float32
 register(
     expected=oracle.QuantLinear,
     phase=PHASE,
-    section="6.10",
+    section="6.15",
     hint="keep quantize(linear.weight.detach(), bits, axis=0) as buffers; x @ dequantize(q, scale).T + bias.",
     cases=(
         small("8 bits"),
@@ -316,7 +316,7 @@ def halves(q):
 register(
     expected=oracle.pack_int4,
     phase=PHASE,
-    section="6.11",
+    section="6.16",
     hint="(q & 15) keeps four bits; even places low, odd places high: low | high << 4, as uint8.",
     grad=False,
     cases=(
@@ -371,7 +371,7 @@ def raw_bytes(*shape):
 register(
     expected=oracle.unpack_int4,
     phase=PHASE,
-    section="6.11",
+    section="6.16",
     hint="low = packed & 15, high = packed >> 4; 8 to 15 stand for −8 to −1; weave them together, cut at n.",
     grad=False,
     cases=(

@@ -100,7 +100,7 @@ def without_table(config, hardware):
 register(
     expected=oracle.serving_plan,
     phase=PHASE,
-    section="6.17",
+    section="6.22",
     hint="a step reads the weights once and every cache, and computes 2 · parameters per sequence: the slower counts.",
     grad=False,
     cases=(
@@ -239,7 +239,7 @@ def offline_first(request, device, server):
 register(
     expected=oracle.route_request,
     phase=PHASE,
-    section="6.18",
+    section="6.23",
     hint="device if it holds and is in time; else server if good, online and not private; else say what failed.",
     grad=False,
     cases=(

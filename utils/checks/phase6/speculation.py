@@ -118,7 +118,7 @@ def accepting(passes=lambda p, q, u: u * q < p, prefix=True, left=lambda p, q: (
 register(
     expected=oracle.speculative_accept,
     phase=PHASE,
-    section="6.15",
+    section="6.20",
     hint="guess i passes if uniforms[i] · q < p; at the first failure draw from max(p − q, 0), else from the last row.",
     grad=False,
     cases=(
@@ -273,7 +273,7 @@ CALLS = 14  # tokens of the counted runs
 register(
     expected=oracle.speculative_generate,
     phase=PHASE,
-    section="6.16",
+    section="6.21",
     hint="a round: min(n_draft, needed − 1) guesses, one target call, speculative_accept, cut at eos.",
     grad=False,
     cases=(

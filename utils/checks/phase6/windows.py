@@ -34,7 +34,7 @@ def never_refuses(q_len, kv_len, window):
 register(
     expected=oracle.sliding_window_mask,
     phase=PHASE,
-    section="6.12",
+    section="6.17",
     hint="back = position of the query − position of the key; visible where 0 ≤ back < window.",
     grad=False,
     cases=tuple(
@@ -153,7 +153,7 @@ def rolling(name, window, n_sinks, *lengths, **options):
 register(
     expected=oracle.RollingKVCache,
     phase=PHASE,
-    section="6.13",
+    section="6.18",
     hint="after each append keep places below n_sinks and the last `window` places; remember their positions.",
     grad=False,
     cases=(
