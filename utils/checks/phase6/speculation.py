@@ -221,11 +221,10 @@ def soft(logits, temperature):
 
 def generating(
     most=lambda n_draft, needed: min(n_draft, needed - 1),
-    row=lambda length: length - 1,
+    rows=lambda logits, length: logits[length - 1 :],
     judge=oracle.speculative_accept,
     kept=lambda guess, n: guess[:n],
     end=lambda new, eos_id: new[: new.index(eos_id) + 1] if eos_id in new else None,
-    bonus=True,
     cut=True,
     temper=lambda temperature: temperature,
     only_new=False,
@@ -244,11 +243,11 @@ def generating(
                 offered.append(soft(draft(guess)[0, -1], warm))
                 guess = torch.cat([guess, torch.multinomial(offered[-1], 1, generator=generator)[None]], 1)
             again(target, guess)
-            wanted = soft(target(guess)[0, row(length) :], warm)[: len(offered) + 1]
+            wanted = soft(rows(target(guess)[0], length), warm)[: len(offered) + 1]
             offered = torch.stack(offered) if offered else wanted[:0]
             uniforms = torch.rand(len(offered), generator=generator, dtype=wanted.dtype)
             n, last = judge(wanted, offered, guess[0, length:], uniforms, generator)
-            new = [*kept(guess[0, length:].tolist(), n), *([last] if bonus or n == 0 else [])]
+            new = [*kept(guess[0, length:].tolist(), n), last]
             ended = end(new, eos_id)
             new = ended or new
             tokens = torch.cat([tokens, torch.tensor([new])], 1)
@@ -289,19 +288,19 @@ register(
         ),
         speak("eos inside a draft", EQUAL, new=12, eos_id=5),
         speak("eos in the prompt does not count", GOOD, eos_id=3, seed=3, prompt=torch.tensor([[3, 1, 3]]), new=4),
+        speak("draft calls", EQUAL, CALLS, "draft", judge=rules_systems.asked(11)),
         speak("target calls, the draft is the target", EQUAL, CALLS, "target", judge=rules_systems.asked(3, 3)),
         speak("target calls, one guess", EQUAL, CALLS, "target", n_draft=1, judge=rules_systems.asked(7, 7)),
         speak("target calls, a bad draft", BAD, CALLS, "target", judge=rules_systems.asked(CALLS)),
-        speak("draft calls", EQUAL, CALLS, "draft", judge=rules_systems.asked(11)),
         speak(
-            "the law of the first token at temperature 1.5",
+            "the law of the first token at temperature 4",
             dict(wander=2.0, name="draft"),
             2,
             n_draft=2,
-            temperature=1.5,
-            times=80,
+            temperature=4.0,
+            times=100,
             kind="chance",
-            judge=rules_systems.follows(law(0, 1.5), [0, 3]),
+            judge=rules_systems.follows(law(0, 4.0), [0, 3]),
         ),
         refusal(
             "two prompts",
@@ -327,14 +326,15 @@ register(
         "one call of the target for a whole round": Spotted(
             rules_systems.asked_more("target", 7), generating(again=one_by_one)
         ),
-        "row i of the target judges guess i": generating(row=lambda length: length),
+        "row i of the target judges guess i": generating(
+            rows=lambda logits, length: torch.cat([logits[length:], logits[-1:]])
+        ),
         "the target decides": generating(judge=never_fails),
         "eos may stand inside a draft": Replays(
             generating(end=lambda new, eos_id: new if new[-1] == eos_id else None),
             generating(end=lambda new, eos_id: None),
             generating(end=lambda new, eos_id: new if eos_id in new else None),
         ),
-        "a round ends with a token of the target's own": generating(bonus=False),
         "the prompt stands before the answer": generating(only_new=True),
         "eos itself stays": generating(
             end=lambda new, eos_id: new[: new.index(eos_id)] or None if eos_id in new else None
