@@ -56,6 +56,7 @@
 import math
 from copy import deepcopy
 from fractions import Fraction
+from functools import cache
 from itertools import product
 
 import torch
@@ -183,6 +184,7 @@ THINGS = "soup film room song book chair walk".split()
 WORDS = ["<pad>", "<mask>", "the", "was", "and", "with", *THINGS, *GOOD, *BAD]
 ID = {word: place for place, word in enumerate(WORDS)}
 PAD, MASK = 0, 1
+SIZES = ModelConfig(vocab_size=len(WORDS), d_model=32, n_heads=2, n_layers=1, d_ff=64, max_len=10)
 
 
 def sentences(n, generator):
@@ -311,8 +313,7 @@ check(EncoderClassifier, points=5)
 # %% tags=["demo"]
 with need("EncoderClassifier"):
     torch.manual_seed(0)
-    config = ModelConfig(vocab_size=len(WORDS), d_model=32, n_heads=2, n_layers=1, d_ff=64, max_len=10)
-    model = EncoderClassifier(config, n_classes=2).eval()
+    model = EncoderClassifier(SIZES, n_classes=2).eval()
     tokens = torch.tensor([[ID[word] for word in "the soup was warm and kind".split()]])
     padded = F.pad(tokens, (0, 4), value=PAD)
     gap = model(tokens, tokens != PAD) - model(padded, padded != PAD)
@@ -334,32 +335,36 @@ with need("EncoderClassifier"):
 predict("pretraining", "With 4 labelled sentences of 2 or 3 adjectives each, out of 32 adjectives, the reader is ahead by…",
         ["nothing", "a little", "more than 10 points"])
 
-# %% tags=["demo"]
-with need("EncoderClassifier", "mask_tokens"):
-    def hidden_word_loss(model, tokens, generator):
-        real = tokens != PAD
-        inputs, labels = mask_tokens(tokens, real, MASK, len(WORDS), 0.3, [PAD], generator)
-        x = model.encoder(model.positions(model.token_embedding(inputs)), attn_mask=padding_mask(real))
-        logits = x @ model.token_embedding.weight.T  # the table once more, as in a tied output
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+# %%
+def hidden_word_loss(model, hide, tokens, generator):
+    real = tokens != PAD
+    inputs, labels = hide(tokens, real, MASK, len(WORDS), 0.3, [PAD], generator)
+    x = model.encoder(model.positions(model.token_embedding(inputs)), attn_mask=padding_mask(real))
+    logits = x @ model.token_embedding.weight.T  # the table once more, as in a tied output
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
+
+@cache
+def students(Classifier, hide):
+    """(blank, reader): one start, before and after 200 steps of reading."""
     torch.manual_seed(0)
-    generator = torch.Generator().manual_seed(1)
-    blank = EncoderClassifier(config, n_classes=2)
+    generator, blank = torch.Generator().manual_seed(1), Classifier(SIZES, n_classes=2)
     nn.init.normal_(blank.token_embedding.weight, std=0.1)
     reader = deepcopy(blank)
     optimizer = torch.optim.Adam(reader.parameters(), lr=3e-3)
     for step in range(200):
-        loss = hidden_word_loss(reader, sentences(64, generator)[0], generator)
+        loss = hidden_word_loss(reader, hide, sentences(64, generator)[0], generator)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step in (0, 50, 100, 199):
+        if step in (0, 50, 199):
             print(f"step {step:3}: loss {loss.item():.2f}")
-    print(f"a guess among {len(WORDS) - 2} words costs {math.log(len(WORDS) - 2):.2f}")
+    return blank, reader
 
 # %% tags=["demo"]
 with need("EncoderClassifier", "mask_tokens"):
+    blank, reader = students(EncoderClassifier, mask_tokens)
+    print(f"a guess among {len(WORDS) - 2} words costs {math.log(len(WORDS) - 2):.2f}")
     rows = reader.token_embedding.weight[ID["warm"]:].detach()
     show(plots.word_map(rows, GOOD + BAD, [True] * 16 + [False] * 16),
          "The 32 adjectives on a plane. Nice and nasty words form two separate groups, though no label was shown.")
@@ -368,21 +373,22 @@ with need("EncoderClassifier", "mask_tokens"):
 # Two groups, and nobody said that there are two kinds. Words that keep the same company get similar vectors. Now the
 # labels, few of them:
 
+# %%
+def score(start, n_labels, seed, tests):
+    """Fine-tune a copy on n_labels sentences; the share of test sentences it gets right."""
+    model, (tokens, labels) = deepcopy(start), sentences(n_labels, torch.Generator().manual_seed(seed))
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(20):
+        optimizer.zero_grad()
+        F.cross_entropy(model(tokens, tokens != PAD), labels).backward()
+        optimizer.step()
+    with torch.no_grad():
+        return (model(tests[0], tests[0] != PAD).argmax(-1) == tests[1]).double().mean().item()
+
 # %% tags=["demo"]
 with need("EncoderClassifier", "mask_tokens"):
-    def score(start, n_labels, seed, tests):
-        """Fine-tune a copy on n_labels sentences; the share of test sentences it gets right."""
-        model, (tokens, labels) = deepcopy(start), sentences(n_labels, torch.Generator().manual_seed(seed))
-        optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-        for _ in range(20):
-            optimizer.zero_grad()
-            F.cross_entropy(model(tokens, tokens != PAD), labels).backward()
-            optimizer.step()
-        with torch.no_grad():
-            return (model(tests[0], tests[0] != PAD).argmax(-1) == tests[1]).double().mean().item()
-
     tests, sizes = sentences(300, torch.Generator().manual_seed(99)), (4, 8, 16)
-    starts = {"from scratch": blank, "after reading": reader}
+    starts = dict(zip(("from scratch", "after reading"), students(EncoderClassifier, mask_tokens), strict=True))
     curves = {name: [[score(start, n, seed, tests) for seed in range(3)] for n in sizes]
               for name, start in starts.items()}
     show(plots.label_curves(curves, sizes),
@@ -493,14 +499,14 @@ check(GPT, points=8)
 # %% tags=["demo"]
 with need("GPT"):
     torch.manual_seed(0)
-    gpt = GPT(config)
+    gpt = GPT(SIZES)
     counted = sum(parameter.numel() for parameter in gpt.parameters())
-    print(f"{counted:,} parameters; count_parameters says {count_parameters(config)['total']:,}")
+    print(f"{counted:,} parameters; count_parameters says {count_parameters(SIZES)['total']:,}")
     tokens = sentences(64, torch.Generator().manual_seed(2))[0]
     for name in ("as torch makes it", "after init_weights"):
         loss = F.cross_entropy(gpt(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         print(f"{name:20} loss {loss:.2f}   ln {len(WORDS)} = {math.log(len(WORDS)):.2f}")
-        init_weights(gpt, std=0.02, n_layers=config.n_layers)
+        init_weights(gpt, std=0.02, n_layers=SIZES.n_layers)
     reveal("bert-blocks", "nothing: the mask differs", "You built it from EncoderBlocks.")
 
 # %% [markdown]
@@ -510,7 +516,7 @@ with need("GPT"):
 # %% tags=["demo"]
 with need("GPT"):
     torch.manual_seed(0)
-    generator, gpt = torch.Generator().manual_seed(3), GPT(config)
+    generator, gpt = torch.Generator().manual_seed(3), GPT(SIZES)
     nn.init.normal_(gpt.token_embedding.weight, std=0.1)
     optimizer = torch.optim.Adam(gpt.parameters(), lr=3e-3)
     for _ in range(150):
@@ -652,41 +658,44 @@ check(prefix_lm_mask, points=3)
 # **Look.** One model, two tasks: a word in front says whether five digits are to be copied or reversed. Your GPT's
 # blocks run under the prefix mask; only the answer counts.
 
+# %%
+COPY, REVERSE, ANSWER = 10, 11, 12
+
+
+def tasks(n, generator):
+    """(n, 12) tokens: the task, five digits, ANSWER, and the answer."""
+    digits = torch.randint(10, (n, 5), generator=generator)
+    kind = torch.randint(COPY, ANSWER, (n, 1), generator=generator)
+    answer = torch.where(kind == REVERSE, digits.flip(1), digits)
+    return torch.cat([kind, digits, torch.full((n, 1), ANSWER), answer], 1)
+
+
+def run(model, tokens, mask):
+    """The model's logits under another mask than its own."""
+    x = model.embed(tokens)
+    for block in model.blocks:
+        x = block(x, attn_mask=mask)
+    return model.head(x)
+
 # %% tags=["demo"]
 with need("prefix_lm_mask", "GPT"):
-    COPY, REVERSE, ANSWER = 10, 11, 12
-
-    def run(model, tokens):
-        x, mask = model.embed(tokens), prefix_lm_mask(7, tokens.shape[1])
-        for block in model.blocks:
-            x = block(x, attn_mask=mask)
-        return model.head(x)
-
-    def tasks(n, generator):
-        digits = torch.randint(10, (n, 5), generator=generator)
-        kind = torch.randint(COPY, ANSWER, (n, 1), generator=generator)
-        answer = torch.where(kind == REVERSE, digits.flip(1), digits)
-        return torch.cat([kind, digits, torch.full((n, 1), ANSWER), answer], 1)  # (B, 12)
-
     torch.manual_seed(0)
-    generator = torch.Generator().manual_seed(0)
+    generator, mask = torch.Generator().manual_seed(0), prefix_lm_mask(7, 11)
     both = GPT(ModelConfig(vocab_size=13, d_model=48, n_heads=4, n_layers=2, d_ff=96, max_len=12))
-    nn.init.normal_(both.token_embedding.weight, std=0.2)
-    nn.init.normal_(both.positions.table, std=0.2)
-
-# %% tags=["demo"]
-with need("prefix_lm_mask", "GPT"):
+    for table in (both.token_embedding.weight, both.positions.table):
+        nn.init.normal_(table, std=0.2)
     optimizer = torch.optim.Adam(both.parameters(), lr=3e-3)
     for _ in range(250):
         tokens = tasks(64, generator)
-        loss = F.cross_entropy(run(both, tokens[:, :-1])[:, 6:].flatten(0, 1), tokens[:, 7:].flatten())
+        loss = F.cross_entropy(run(both, tokens[:, :-1], mask)[:, 6:].flatten(0, 1), tokens[:, 7:].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     tests = tasks(200, generator)
     answers = tests[:, :7]
     for _ in range(5):
-        answers = torch.cat([answers, run(both, answers)[:, -1:].argmax(-1)], 1)
+        more = run(both, answers, prefix_lm_mask(7, answers.shape[1]))[:, -1:].argmax(-1)
+        answers = torch.cat([answers, more], 1)
     for kind, name in ((COPY, "copy"), (REVERSE, "reverse")):
         rows = tests[:, 0] == kind
         right = (answers == tests).all(1)[rows].double().mean().item()
@@ -1097,9 +1106,11 @@ def size(model):
     return sum(p.numel() for p in model.parameters())
 
 # %%
-torch.manual_seed(0)
-large = train(make(48, 4), 200)
-print(f"{size(large):,} parameters, loss {loss_of(large):.3f}")
+@cache
+def trained(d_model, n_layers):
+    """A model of this size after 200 steps; trained when it is first asked for, then kept."""
+    torch.manual_seed(0)
+    return train(make(d_model, n_layers), 200)
 
 # %% [markdown]
 # ---
@@ -1166,6 +1177,8 @@ check(distillation_loss, points=4)
 
 # %% tags=["demo"]
 with need("distillation_loss"):
+    large = trained(48, 4)
+
     def from_teacher(model, x, y):
         with torch.no_grad():
             soft = large(x)
@@ -1399,7 +1412,7 @@ predict("how-few", "The model of 6.11, all its linear layers quantised. At how m
 with need("QuantLinear"):
     def pressed(bits):
         """The large model with every linear layer in its blocks replaced."""
-        model = deepcopy(large)
+        model = deepcopy(trained(48, 4))
         for part in list(model.blocks.modules()):
             for name, layer in list(part.named_children()):
                 if isinstance(layer, nn.Linear):
@@ -1411,11 +1424,11 @@ with need("QuantLinear"):
         buffers = list(model.blocks.buffers())
         return sum(b.numel() * (bits / 8 if b.dtype == torch.int8 else 4) for b in buffers)
 
-    found, whole = {}, 4 * size(large.blocks)
+    found, large = {}, trained(48, 4)
     for bits in (8, 6, 5, 4, 3, 2):
         model = pressed(bits)
         found[bits] = loss_of(model)
-        print(f"{bits} bits: {kept(model, bits) / whole:5.1%} of the bytes, loss {found[bits]:.3f} "
+        print(f"{bits} bits: {kept(model, bits) / size(large.blocks) / 4:5.1%} of the bytes, loss {found[bits]:.3f} "
               f"({found[bits] - loss_of(large):+.3f})")
     show(plots.loss_by_bits(found, loss_of(large), best.item()),
          "Loss against bits per weight: flat from 8 bits down to 3, then rising; the numbers are printed above.")
@@ -1470,7 +1483,7 @@ check(pack_int4, points=2)
 
 # %% tags=["demo"]
 with need("pack_int4", "quantize"):
-    weight = large.blocks[0].ffn.w_1.weight.detach()
+    weight = trained(48, 4).blocks[0].ffn.w_1.weight.detach()
     q, scale = quantize(weight, 4, axis=0)
     packed = pack_int4(q)
     print(f"float32 {weight.nbytes:,} bytes, int8 {q.nbytes:,}, packed {packed.nbytes:,} and {scale.nbytes:,} of scales")
@@ -1733,7 +1746,7 @@ check(early_exit_forward, points=4)
 
 # %% tags=["demo"]
 with need("early_exit_forward"):
-    texts = held_out[:, :20]
+    large, texts = trained(48, 4), held_out[:, :20]
     with torch.no_grad():
         full = large(texts)[:, -1]
     for threshold in (0.3, 0.5, 0.7, 0.9, 2.0):
@@ -1947,12 +1960,9 @@ check(speculative_generate, points=5)
 # **Look.** A trained draft of one layer guesses for the large model. α is how much of the two laws overlaps, `Σ min(p, q)`,
 # averaged over the text; calls are counted. The formula takes all guesses for equally good, so expect "near", not "equal".
 
-# %%
-torch.manual_seed(1)
-small = train(make(16, 1), 150)
-
 # %% tags=["demo"]
 with need("speculative_generate", "speculative_accept"):
+    large, small = trained(48, 4), trained(16, 1)
     with torch.no_grad():
         laws = [model(held_out[:, :-1]).softmax(-1) for model in (large, small)]
     alpha = torch.minimum(*laws).sum(-1).mean().item()
@@ -1980,7 +1990,7 @@ with need("speculative_generate", "speculative_accept"):
 
 # %% tags=["demo"]
 with need("speculative_accept"):
-    widgets.speculation_stepper(speculative_accept, large, small)
+    widgets.speculation_stepper(speculative_accept, trained(48, 4), trained(16, 1))
 
 # %% [markdown] reflect="speculative_generate"
 # On a server that already runs large batches, speculation helps little. Which of the two limits of 6.22 explains it? Come back
@@ -2217,13 +2227,13 @@ check(design_numbers, points=6)
 # (80 GB, 2 TB/s, 3·10¹⁴).
 
 # %%
-def config(d_model, n_heads, n_layers, d_ff, vocab=50_000, **more):
+def sized(d_model, n_heads, n_layers, d_ff, vocab=50_000, **more):
     return ModelConfig(vocab, d_model, n_heads, n_layers, d_ff, 4096, **more)
 
 
 phone = dict(memory_bytes=6e9, bandwidth_bytes_per_s=60e9, flops_per_s=2e12)
 card = dict(memory_bytes=80e9, bandwidth_bytes_per_s=2e12, flops_per_s=3e14)
-three, seven = config(3072, 24, 28, 12_288, n_kv_heads=8), config(4096, 32, 32, 20_480, n_kv_heads=8)
+three, seven = sized(3072, 24, 28, 12_288, n_kv_heads=8), sized(4096, 32, 32, 20_480, n_kv_heads=8)
 
 
 def load(machine, model, sequences, prompt_tokens, new_tokens, weight_bits=16, kv_bits=16):
@@ -2233,11 +2243,11 @@ def load(machine, model, sequences, prompt_tokens, new_tokens, weight_bits=16, k
 
 CASES = {
     "on-device assistant": load(phone, three, 1, 1000, 150, weight_bits=4, kv_bits=8),
-    "translation service": load(card, config(1024, 16, 12, 4096, src_vocab_size=50_000), 4 * 64, 40, 40),
+    "translation service": load(card, sized(1024, 16, 12, 4096, src_vocab_size=50_000), 4 * 64, 40, 40),
     "chat at 10,000 users": load(card, seven, 10_000, 1500, 500),
     "long-document search": load(card, seven, 4, 100_000, 200),
     "code completion": load(card, three, 200, 2000, 30, weight_bits=8),
-    "speech": load(phone, config(768, 12, 24, 3072, src_vocab_size=50_000), 1, 1500, 100, weight_bits=8, kv_bits=16),
+    "speech": load(phone, sized(768, 12, 24, 3072, src_vocab_size=50_000), 1, 1500, 100, weight_bits=8, kv_bits=16),
 }
 
 # %% tags=["demo"]
