@@ -143,7 +143,7 @@ register(
             [OFFERED],
             [2],
             [0.9],
-            times=150,
+            times=60,
             kind="chance",
             judge=rules_systems.follows(MISSED, [1]),
         ),
@@ -153,7 +153,7 @@ register(
             [OFFERED],
             [0],
             [0.3],
-            times=150,
+            times=60,
             kind="chance",
             judge=rules_systems.follows(LAST, [1]),
         ),
@@ -200,9 +200,12 @@ def speak(name, draft, new=9, counts="", prompt=PROMPT, sharp=2.0, seed=4, times
     return case(name, args, then=(args,) * (times - 1), mutates=counts, **kept)
 
 
+SURE = dict(sharp=5.0, seed=2)  # at temperature 1 it says one word, at 4 many
+
+
 def law(place, temperature, vocab_size=7):
     """What the target says at this place after the prompt."""
-    target = fixtures.build("speaker", dict(vocab_size=vocab_size, seed=4))
+    target = fixtures.build("speaker", SURE | dict(vocab_size=vocab_size))
     chances = (target(PROMPT)[0, -1] / temperature).softmax(-1)
     if place == 0:
         return tuple(chances.tolist())
@@ -298,8 +301,9 @@ register(
             2,
             n_draft=2,
             temperature=4.0,
-            times=100,
+            times=50,
             kind="chance",
+            **SURE,
             judge=rules_systems.follows(law(0, 4.0), [0, 3]),
         ),
         refusal(
