@@ -3,14 +3,16 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from torch import nn
 
 from tests.bank import phase6_masking
-from utils import oracle
+from utils import oracle, plots
 from utils.checks import EXERCISES
 from utils.checks.phase6.masking import asked
 from utils.checks.phase6.rules_families import judge_hidden
 from utils.config import ModelConfig
+from utils.plots import phase6_families
 
 SIZES = ModelConfig(vocab_size=11, d_model=12, n_heads=3, n_layers=2, d_ff=20, max_len=9)
 
@@ -86,3 +88,38 @@ def test_a_gpt_generates_the_same_with_a_cache(options):
             for cached in (True, False)
         ]
         assert torch.equal(*written)
+
+
+EYE = torch.eye(4)
+PICTURES = {
+    "word_map": lambda: plots.word_map(torch.randn(4, 3), ["warm", "kind", "dull", "poor"], [True, True, False, False]),
+    "label_curves": lambda: plots.label_curves({"scratch": [[0.5, 0.6], [0.8, 0.9]], "read": [[1.0], [1.0]]}, (4, 8)),
+    "patch_row": lambda: plots.patch_row(EYE, oracle.patchify(EYE[None, None], 2)[0].view(-1, 2, 2)),
+    "expert_load": lambda: plots.expert_load({"now": (torch.tensor([9, 1]), torch.tensor([4, 1]))}, 4),
+    "tile_plan": lambda: plots.tile_plan(7, 9, 2, 4),
+    "family_recap": plots.family_recap,
+}
+
+
+def test_every_picture_of_families_is_tested():
+    """Is there a picture nobody looks at here?"""
+    assert set(phase6_families.__all__) == set(PICTURES)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_of_families_draws_and_is_labelled(name):
+    """Does each give a Figure on light paper, and has every sheet with axes a name for both?"""
+    figure = PICTURES[name]()
+    figure.canvas.draw()
+    assert isinstance(figure, Figure) and sum(figure.get_facecolor()[:3]) > 2.7
+    for axes in figure.axes:
+        assert axes.get_xlabel() and axes.get_ylabel() if axes.axison else axes.get_title() or axes.texts
+
+
+def test_the_plan_of_tiles_counts_what_is_computed():
+    """Does the title say how many tiles a causal run touches, by brute force?"""
+    seen = oracle.causal_mask(7, 9)
+    tiles = [seen[top : top + 2, left : left + 4] for top in range(0, 7, 2) for left in range(0, 9, 4)]
+    whole, skipped = sum(bool(tile.all()) for tile in tiles), sum(not tile.any() for tile in tiles)
+    title = plots.tile_plan(7, 9, 2, 4).axes[0].get_title()
+    assert title == f"{whole} whole, {len(tiles) - whole - skipped} in part, {skipped} skipped"

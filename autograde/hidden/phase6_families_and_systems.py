@@ -17,7 +17,7 @@ from utils.checks.phase6.patches import numbered
 from utils.checks.phase6.quantization import back, integers, nibbles, raw_bytes, reduce, scales, small, special
 from utils.checks.phase6.serving import TOY, ask, plan
 from utils.checks.phase6.spans import lengths as prefixes
-from utils.checks.phase6.speculation import BAD, EQUAL, GOOD, fixed, judged, law, speak
+from utils.checks.phase6.speculation import BAD, EQUAL, GOOD, SURE, fixed, judged, law, speak
 from utils.checks.phase6.windows import rolling
 
 SMALL = dict(vocab_size=7, d_model=8, n_heads=2, n_layers=1, d_ff=5, max_len=11)
@@ -99,7 +99,7 @@ _HIDDEN = {
             [[0.6, 0.1, 0.3]],
             [0],
             [0.7],
-            times=150,
+            times=60,
             kind="chance",
             judge=rules_systems.follows((0.0, 0.25, 0.75), [1]),
         ),
@@ -113,10 +113,11 @@ _HIDDEN = {
             dict(wander=2.0, name="draft"),
             2,
             n_draft=1,
-            temperature=1.2,
-            times=80,
+            temperature=3.0,
+            times=50,
             kind="chance",
-            judge=rules_systems.follows(law(1, 1.2), [0, 4]),
+            **SURE,
+            judge=rules_systems.follows(law(1, 3.0), [0, 4]),
         ),
     ),
     "serving_plan": (

@@ -153,13 +153,13 @@ def router(name, trip=True, prompt=True, new=True, together=True, before=at_most
         if here and before(near, request["budget_s"]):
             return answer("device", near, "fits_device")
         if not here and not there:
-            return answer("refuse", None, "context")
+            return answer("refuse", change.get("refused"), "context")
         if not good:
             return answer("refuse", change.get("refused"), "latency")
         if private and not ("offline_first" in change and not online):
-            return answer("refuse", None, "privacy")
+            return answer("refuse", change.get("refused"), "privacy")
         if not online:
-            return answer("refuse", None, "offline")
+            return answer("refuse", change.get("refused"), "offline")
         return answer("server", far, "device_latency" if here else "device_context")
 
     route_request.__name__ = name

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, RED, array, canvas, label_cells
+from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, RED, array, canvas
 
 __all__ = ["loss_by_bits", "quantized_rows", "roofline", "speculation_round", "tokens_per_pass"]
 
@@ -107,8 +107,8 @@ def speculation_round(target, draft, guesses, uniforms, n_accepted, words):
             axes.set_title(f"guess '{words[guesses[i]]}' {verdict}\nu {uniforms[i]:.2f}, p/q {p / q:.2f}", fontsize=9)
         else:
             axes.set_title("bonus row\n" + ("speaks" if n_accepted == len(draft) else "not needed"), fontsize=9)
-        label_cells(axes, [], words)
-        axes.set(ylim=(0, 1), yticks=[0, 0.5, 1])
+        axes.set(ylim=(0, 1), yticks=[0, 0.5, 1], xlabel="token")
+        axes.set_xticks(range(len(words)), words)
         if i > n_accepted:
             for bar in axes.patches:
                 bar.set_alpha(0.25)

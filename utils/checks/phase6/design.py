@@ -60,7 +60,7 @@ register(
         design("compute-bound", flops_per_s=2e10, sequences=40),
         design("many users, grouped heads", config=dict(n_kv_heads=2), sequences=10_000),
         design("a long prompt", prompt_tokens=60_000, new_tokens=0, sequences=1, kv_bits=8),
-        design("4 bits, one user", weight_bits=4, sequences=1, prompt_tokens=3),
+        design("4 bits, one user", weight_bits=4, sequences=1, prompt_tokens=3, memory_bytes=0.3e9),
         design("encoder and decoder", TOY, config=dict(src_vocab_size=900), sequences=4, memory_bytes=2e6),
     ),
     mistakes={

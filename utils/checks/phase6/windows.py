@@ -71,7 +71,7 @@ def keeping(places, renumber=False, length=None, size=None, values=None):
         def append(self, k, v):
             old = self.length_seen
             self.chunks.append((k, v))
-            kept = places(self, old)
+            kept = self.kept = places(self, old)
             keys, rest = (torch.cat(parts, dim=2) for parts in zip(*self.chunks, strict=True))
             shown = torch.arange(len(kept)) if renumber else kept
             picked = kept if values is None else values(self, kept)
@@ -87,7 +87,7 @@ def keeping(places, renumber=False, length=None, size=None, values=None):
 
         @property
         def size(self):
-            return size(self) if size else min(self.length_seen, self.n_sinks + self.window)
+            return size(self) if size else len(self.kept)
 
     return Wrong
 
@@ -99,6 +99,11 @@ def here(cache):
 def right(cache, old=None):
     places = here(cache)
     return places[(places < cache.n_sinks) | (places >= len(places) - cache.window)]
+
+
+def formula(cache):
+    """A size that is right whatever is kept."""
+    return min(cache.length_seen, cache.n_sinks + cache.window)
 
 
 def twice(cache, old):
@@ -165,11 +170,16 @@ register(
         "the sinks must stay": Replays(
             keeping(lambda cache, old: here(cache)[-cache.window - cache.n_sinks :]),
             keeping(lambda cache, old: here(cache)[-cache.window :]),
+            keeping(lambda cache, old: here(cache)[-cache.window :], size=formula),
         ),
         "the newest token stays": keeping(lambda cache, old: here(cache)[: cache.window + cache.n_sinks]),
         "positions are absolute": keeping(right, renumber=True),
-        "a token in both counts stands there once": keeping(twice),
-        "no more than window + n_sinks are kept": Replays(keeping(lambda cache, old: here(cache)), keeping(late)),
+        "a token in both counts stands there once": Replays(keeping(twice), keeping(twice, size=formula)),
+        "no more than window + n_sinks are kept": Replays(
+            keeping(lambda cache, old: here(cache)),
+            keeping(lambda cache, old: here(cache), size=formula),
+            keeping(late),
+        ),
         "the first n_sinks tokens ever, in whatever chunk": keeping(sinks_of_first_chunk),
         "the sinks come on top of the window": keeping(inside),
         "keys and values are kept together": keeping(right, values=lambda cache, kept: here(cache)[-len(kept) :]),
