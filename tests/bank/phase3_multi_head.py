@@ -124,7 +124,7 @@ class SelfAttentionOnly(_Multi):
         return super().forward(x, None, attn_mask)
 
 
-@wrong("MultiHeadAttention", says="memory gives keys and values")
+@wrong("MultiHeadAttention")
 class ValuesFromX(_Multi):
     def forward(self, x, memory=None, attn_mask=None):
         self.x = x
