@@ -127,9 +127,7 @@ register(
     mistakes={
         "eps belongs under the root": wrong(root=ROOTS["outside"]),
         "eps was left out: a constant row must stay finite": wrong(root=ROOTS["none"]),
-        "mean(x²) − mean² loses its digits: centre first": Spotted(
-            rules.digits_lost, digits_lost
-        ),
+        "mean(x²) − mean² loses its digits: centre first": Spotted(rules.digits_lost, digits_lost),
         "bfloat16 is half precision, too": in_its_own_dtype,
         "float64 stays float64: only half precision is widened": Spotted(rules.float64_narrowed, in_float32),
         "β is added, not multiplied": lambda x, gamma, beta, eps: (standard(x, eps) * (gamma + beta)).to(x.dtype),
