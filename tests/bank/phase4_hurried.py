@@ -151,7 +151,7 @@ class SiluOfProduct(nn.Module):
         return self.w_down(F.silu(self.w_gate(x) * self.w_up(x)))
 
 
-@wrong("init_weights", says="look at the last piece of the name, the whole of it")
+@wrong("init_weights", says="look at the last piece of the name, and at the whole of it")
 def anywhere_in_the_path(model, std, n_layers):
     for name, parameter in model.named_parameters():
         if name.endswith(("bias", "beta")):

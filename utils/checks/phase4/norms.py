@@ -59,7 +59,8 @@ def in_its_own_dtype(x, gamma, beta, eps, narrow=torch.bfloat16):
 
 def in_float32(x, gamma, beta, eps):
     """float32 also where float64 came in."""
-    return oracle.layer_norm(*(part.float() for part in (x, gamma, beta)), eps).to(x.dtype)
+    refuse(x, gamma, beta)
+    return (standard(x.float(), eps) * gamma + beta).to(x.dtype)
 
 
 def centred_in_place(x, gamma, beta, eps):
