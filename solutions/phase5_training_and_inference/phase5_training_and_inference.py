@@ -378,14 +378,12 @@ class AdamW:
     zero_grad(): forget all gradients. state_dict() gives what load_state_dict(state) of a new object needs.
     Paper: Kingma and Ba 2015, alg. 1; Loshchilov and Hutter 2019, alg. 2.
     """
-
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
         ### BEGIN SOLUTION
         self.params = list(params)
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
         self.states = [None for _ in self.params]
         ### END SOLUTION
-
     @torch.no_grad()
     def step(self):
         ### BEGIN SOLUTION
@@ -400,18 +398,15 @@ class AdamW:
             p.mul_(1 - self.lr * self.weight_decay)
             p.sub_(self.lr * m / (1 - beta1**t) / size)
         ### END SOLUTION
-
     def zero_grad(self):
         ### BEGIN SOLUTION
         for p in self.params:
             p.grad = None
         ### END SOLUTION
-
     def state_dict(self):
         ### BEGIN SOLUTION
         return {"states": self.states}
         ### END SOLUTION
-
     def load_state_dict(self, state):
         ### BEGIN SOLUTION
         self.states = state["states"]
