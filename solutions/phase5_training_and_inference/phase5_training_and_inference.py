@@ -378,14 +378,12 @@ class AdamW:
     zero_grad(): forget all gradients. state_dict() gives what load_state_dict(state) of a new object needs.
     Paper: Kingma and Ba 2015, alg. 1; Loshchilov and Hutter 2019, alg. 2.
     """
-
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
         ### BEGIN SOLUTION
         self.params = list(params)
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
         self.states = [None for _ in self.params]
         ### END SOLUTION
-
     @torch.no_grad()
     def step(self):
         ### BEGIN SOLUTION
@@ -400,18 +398,15 @@ class AdamW:
             p.mul_(1 - self.lr * self.weight_decay)
             p.sub_(self.lr * m / (1 - beta1**t) / size)
         ### END SOLUTION
-
     def zero_grad(self):
         ### BEGIN SOLUTION
         for p in self.params:
             p.grad = None
         ### END SOLUTION
-
     def state_dict(self):
         ### BEGIN SOLUTION
         return {"states": self.states}
         ### END SOLUTION
-
     def load_state_dict(self, state):
         ### BEGIN SOLUTION
         self.states = state["states"]
@@ -1453,6 +1448,7 @@ with need("decode_flops"):
     steps = range(1, 1025)
     scores = sum(t * t for t in steps) / sum(steps)
     print(f"scores alone: {scores:.0f} times fewer; the whole layer: {naive / cached:.0f} times fewer")
+    print(notes.example("002-kv-complexity").compare(scores, "ratio"))
     print(notes.example("002-kv-complexity-whole-layer").compare(naive / cached, "ratio"))
     print(notes.example("001-kv-cache-complexity").compare(0, "cached_projection_degree_in_N"))
     print(notes.example("004-table1-complexities").compare(2, "att_degree_n"))
@@ -1481,14 +1477,17 @@ def line_in_logs(lengths, costs):
 
 # %% tags=["demo"]
 with need("KVCache", "forward_cached"), torch.no_grad():
-    lengths, costs = [64, 128, 256, 512], {"without a cache": [], "with a cache": []}
     timed, long = SmallModel(ModelConfig(500, 128, 4, 2, 512, 640)).eval(), torch.randint(500, (1, 640))
-    for t in lengths:
+
+    def both_ways(t):
         cache = KVCache(2, 1, 4, 640, 32)
         forward_cached(timed, long[:, :t], cache)
-        back = lambda: cache.truncate(t)
-        costs["without a cache"].append(fastest(lambda: timed(long[:, :t]), back))
-        costs["with a cache"].append(fastest(lambda: forward_cached(timed, long[:, :1], cache), back))
+        return [fastest(way, lambda: cache.truncate(t)) for way in (
+            lambda: timed(long[:, :t]), lambda: forward_cached(timed, long[:, :1], cache))]
+
+    lengths = [64, 128, 256, 512]
+    pairs = [both_ways(t) for t in lengths]
+    costs = {name: [pair[n] for pair in pairs] for n, name in enumerate(("without a cache", "with a cache"))}
     fits = {name: line_in_logs(lengths, values) for name, values in costs.items()}
     powers = ", ".join(f"{name} {power:.2f}" for name, (_, power) in fits.items())
     show(plots.cost_by_length(lengths, costs, fits, "milliseconds for one more token"),
@@ -1626,8 +1625,8 @@ def trained(d_model, n_layers, steps=120):
 with need("fit_power_law"):
     assert fit_power_law(sizes, planted)["E"] > 0, "first the exercise, then the sweep"
     start = time.perf_counter()
-    swept, lost = zip(*(trained(*shape) for shape in ((8, 1), (16, 1), (32, 2), (64, 2))))
-    for n_params, loss in zip(swept, lost):
+    swept, lost = zip(*(trained(*shape) for shape in ((8, 1), (16, 1), (32, 2), (64, 2))), strict=True)
+    for n_params, loss in zip(swept, lost, strict=True):
         print(f"{n_params:7,} parameters in the blocks: {loss:.3f} nats, {unigram - loss:.2f} below unigram")
     fit = fit_power_law(swept, lost)
     print(f"{time.perf_counter() - start:.0f} s;", {name: round(value, 3) for name, value in fit.items()})

@@ -164,9 +164,11 @@ def beam_branches(edges, kept, best, title):
         axes.plot([x - 1, x], [heights[parent], y], "-" if alive else "--", color=colour, linewidth=width, zorder=1)
         axes.plot(x, y, "o" if alive else "x", color=BLUE if alive else INK, markersize=6)
         weight = "bold" if node in best else "normal"
-        axes.annotate(f"{word} {np.exp(step):.2f}", (x, y), (5, 3), textcoords="offset points", va="bottom", fontsize=9,
-                      weight=weight)  # fmt: skip
-    axes.set(xlim=(-0.5, depth + 0.9), title=title)
+        inner = any(parent == node for parent, *_ in edges)
+        offset, side = ((0, 7), "center") if inner else ((5, 3), "left")
+        axes.annotate(f"{word} {np.exp(step):.2f}", (x, y), offset, textcoords="offset points", va="bottom", ha=side,
+                      fontsize=9, weight=weight)  # fmt: skip
+    axes.set(xlim=(-0.5, depth + 0.9), ylim=(min(heights.values()) - 0.5, max(heights.values()) + 1), title=title)
     axes.axis("off")
     return figure
 
