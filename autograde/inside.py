@@ -22,6 +22,7 @@ from dataclasses import replace
 
 from utils.observe import Request, answer, codec, forbid, observe
 from utils.observe.limits import TookTooLong, time_limit
+from utils.observe.run import first_optimiser
 
 NOBODY = 65534
 HOME = "/learner"  # the one place a child can write to
@@ -106,6 +107,7 @@ def warm_up():
         request = Request("function", "", calls, cotangents=ups, bans=list(forbid.BANS), watch=watch)
         observe(lambda x: (x @ x.mT).softmax(-1) @ x, replace(request, bans=[]))
         observe(lambda x: x * x.sum(), request)
+    first_optimiser()
     if sys.platform == "linux" and len(os.listdir("/proc/self/task")) > 1:
         raise RuntimeError("a second thread is running: what is forked from here could hang")
     gc.collect()

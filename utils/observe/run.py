@@ -75,7 +75,9 @@ def answer(obj, message, put_back=True):
     seen = nothing_seen()
     shapes = set() if asked.watch else None
     if asked.cotangents is not None:
-        _first_gradient()
+        first_gradient()
+    if asked.script in scripts.WITH_OPTIMISER:
+        first_optimiser()
     with (
         limits.captured(seen),
         limits.global_state(getattr(torch, asked.default_dtype or asked.dtype), asked.seed, seen, put_back),
@@ -113,10 +115,16 @@ _ANYTHING = (Exception, limits.TookTooLong, SystemExit, GeneratorExit)
 
 
 @cache
-def _first_gradient():
+def first_gradient():
     """torch imports parts of itself at the first gradient, seconds on a busy machine: not in the learner's time."""
     x = torch.ones((), requires_grad=True)
     torch.autograd.grad(x, x)
+
+
+@cache
+def first_optimiser():
+    """The same with the first optimiser, of whatever kind."""
+    torch.optim.SGD([nn.Parameter(torch.ones(()))])
 
 
 class _Run:

@@ -7,3 +7,4 @@ observed in the object's place. A script knows no answer.
 from utils.observe import scripts_decoding, scripts_training
 
 SCRIPTS = {**scripts_training.SCRIPTS, **scripts_decoding.SCRIPTS}
+WITH_OPTIMISER = ("optimiser", "train step")
