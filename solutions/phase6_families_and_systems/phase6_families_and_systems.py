@@ -2224,7 +2224,8 @@ check(design_numbers, points=6)
 
 # %% [markdown]
 # Six cases, with made-up but plausible sizes. The machines: a phone (6 GB to spare, 60 GB/s, 2·10¹² operations a second) and a card
-# (80 GB, 2 TB/s, 3·10¹⁴).
+# (80 GB, 2 TB/s, 3·10¹⁴). The table's
+# tokens per second are each user's, with the load spread over the machines.
 
 # %%
 def sized(d_model, n_heads, n_layers, d_ff, vocab=50_000, **more):
@@ -2257,7 +2258,7 @@ with need("design_numbers"):
     for name, case in CASES.items():
         found = design_numbers(case)
         values = (found["weight_bytes"] / 1e9, found["kv_bytes"] / 1e9, found["prefill_seconds"],
-                  found["tokens_per_second"] / case["sequences"], found["machines"])
+                  found["machines"] * found["tokens_per_second"] / case["sequences"], found["machines"])
         print(f"{name:22}" + "".join(f"{value:15,.3g}" for value in values))
 
 # %% [markdown] reflect="design_numbers"

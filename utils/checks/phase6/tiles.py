@@ -170,6 +170,7 @@ register(
             grad=False,
         ),
         refusal("q_block 0", EIGHT | dict(q_block=0, kv_block=2)),
+        refusal("q_block -1", EIGHT | dict(q_block=-1, kv_block=2)),
         refusal("kv_block 0", EIGHT | dict(q_block=2, kv_block=0)),
         refusal("kv_block -1", EIGHT | dict(q_block=2, kv_block=-1)),
     ),
