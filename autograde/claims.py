@@ -25,6 +25,7 @@ _RAISED = {"type", "is", "message", "where"}
 _PROBLEMS = {"type", "weights", "too much"}  # and "raised"; "ended" is for the trusted side to say
 _DISTURBED = frozenset(limits._state())
 _MODULE = "the module's own state or train/eval flag"
+_ANSWER = "an earlier answer"
 
 
 class BadClaim(Exception):
@@ -43,6 +44,8 @@ class _Asked:
     module: bool  # it is one, or may be handed one
     gradients: bool
     watch: bool
+    goes_on: bool  # after a refusal: an object is to work as before
+    kept: bool  # earlier answers are looked at again
 
 
 def observation(message, request=None):
@@ -90,18 +93,21 @@ def _asked(request):
         return {name: (value.shape, value.dtype) for name, value in tensors.items() if value.is_floating_point()}
 
     made = request.init or {"args": {}, "options": {}}  # an object may change later what it was made from
-    handed = {*made["args"], *made["options"]} if request.kind == "object" else set()
+    handed = {*made["args"], *made["options"]}
     names = tuple(frozenset(call) | handed for call in calls)
     modules = request.kind == "module" or any(
         isinstance(part, codec.Fixture) for call in calls for part in call.values()
     )
-    return _Asked(names, tuple(map(leaves, calls)), modules, graded, request.watch)
+    goes_on, kept = request.kind == "object", request.after == "keep"
+    return _Asked(names, tuple(map(leaves, calls)), modules, graded, request.watch, goes_on, kept)
 
 
 def _calls(claim, problem, asked):
     _must(type(claim) is list and (asked is None or len(claim) <= len(asked.names)), "more calls than were asked for")
     calls = [_call(call, asked, index) for index, call in enumerate(claim)]
-    _must(not any(call["raised"] for call in calls[:-1]), "a call after one that failed")
+    refused = asked is None or asked.goes_on
+    ended = [call["raised"] for call in calls[:-1] if call["raised"]]
+    _must(all(refused and "ValueError" in raised["is"] for raised in ended), "a call after one that failed")
     if problem is None:
         complete = bool(calls) if asked is None else len(calls) == len(asked.names)
         _must(complete or (calls and calls[-1]["raised"]), "fewer calls than were asked for")
@@ -111,7 +117,11 @@ def _calls(claim, problem, asked):
 def _call(claim, asked, index):
     _must(type(claim) is dict and claim.keys() == _CALL, "a call of another form")
     names = None if asked is None else asked.names[index]
-    plain = None if asked is None else {name.lstrip("*") for name in names} | {_MODULE}
+    plain = (
+        None
+        if asked is None
+        else {name.lstrip("*") for name in names} | {_MODULE} | ({_ANSWER} if asked.kept else set())
+    )
     return {
         "raised": None if claim["raised"] is None else _exception(claim["raised"]),
         "value": claim["value"],

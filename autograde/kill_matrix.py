@@ -70,7 +70,7 @@ def blank_stub(name):
 
 
 def judge_bank(row, bank, most=None):
-    """Fill in what the check says to its own list of mistakes and to the bank (or to some of it, spread evenly)."""
+    """Fill in what the check says to its own list of mistakes and to the bank (or to some of each, spread evenly)."""
 
     def some(entries):
         return entries[:: -(-len(entries) // most) or 1] if most else entries
@@ -81,7 +81,7 @@ def judge_bank(row, bank, most=None):
         if not report.passed:
             row.survivors.append(f"right, but refused: {entry.label} ({entry.why})\n{report.message}")
     own = [(f"mistake: {says}", wrong, says) for says, wrong in EXERCISES[row.name].mistakes.items()]
-    for label, obj, says in [*((e.label, e.obj, e.says) for e in some(bank.WRONG.get(row.name, ()))), *own]:
+    for label, obj, says in [*((e.label, e.obj, e.says) for e in some(bank.WRONG.get(row.name, ()))), *some(own)]:
         report = evaluate(row.name, obj, own_twin_allowed=label.startswith("mistake: "))
         row.wrong += not report.passed
         row.to_name += says is not None

@@ -8,7 +8,7 @@ from utils.checks import EXERCISES, evaluate
 
 
 @pytest.mark.parametrize("name", EXERCISES)
-@pytest.mark.parametrize("most", [5, pytest.param(None, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("most", [4, pytest.param(None, marks=pytest.mark.slow)], ids=["some", "all"])
 def test_bank_is_judged_rightly(name, most):
     """Is every wrong solution refused (by its name, where it has one) and every unusual right one accepted?"""
     row = Row(name)
@@ -44,7 +44,7 @@ def test_every_argued_mutant_still_exists():
         assert set(argued) <= made, f"{name}: {sorted(set(argued) - made)}"
 
 
-FEW = list(EXERCISES)[::4]  # every fourth exercise; the others when there is time
+FEW = list(EXERCISES)[::9]  # every ninth exercise; the others when there is time
 
 
 @pytest.mark.parametrize(

@@ -91,15 +91,6 @@ class EitherMask(parts.DecoderBlock):
         return self.self_attention(x, attn_mask=causal if attn_mask is None else causal | attn_mask)
 
 
-@wrong("Encoder", says="blocks belong in an nn.ModuleList")
-class PlainList(oracle.Encoder):
-    def __init__(self, n_layers, d_model, n_heads, d_ff, norm_first=True, dropout=0.0):
-        super().__init__(n_layers, d_model, n_heads, d_ff, norm_first, dropout)
-        blocks = list(self.blocks)
-        del self.blocks
-        self.blocks = blocks
-
-
 @wrong("Transformer", says="positions have no last row: any length must do")
 class SixteenPlaces(oracle.Transformer):
     def embedded(self, tokens, table):

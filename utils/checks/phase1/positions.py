@@ -167,6 +167,11 @@ register(
         "that is the city-block distance": lambda positions: torch.cdist(positions, positions, p=1.0),
         "angle, not distance": Replays(cosine, lambda positions: 1 - cosine(positions)),
         "rounding made a square negative": Spotted(rules.nan_somewhere, by_squares),
+        "the dtype follows the input": Spotted(
+            rules.other_dtype("positions"),
+            lambda positions: oracle.position_distances(positions.double()),
+            certain=True,
+        ),
         "subtract first, then square: large entries lose their digits": Spotted(
             rules.digits_lost, lambda positions: by_squares(positions).nan_to_num()
         ),
@@ -176,9 +181,6 @@ register(
         ),
         "that is the largest difference": lambda positions: torch.cdist(positions, positions, p=float("inf")),
         "that is a table of products": lambda positions: positions @ positions.T,
-        "the dtype follows the input": Spotted(
-            rules.other_dtype("positions"), lambda positions: oracle.position_distances(positions.double())
-        ),
         "every feature counts, in one sum": Replays(
             lambda positions: (positions[:, None] - positions[None]).sum(-1).abs(),
             lambda positions: (positions.norm(dim=-1)[:, None] - positions.norm(dim=-1)).abs(),

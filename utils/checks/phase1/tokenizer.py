@@ -276,7 +276,9 @@ register(
                 self, text, sorted(self.special_ids, key=len, reverse=True) or None
             )
         ),
-        "a special is no pattern: re.escape it": Spotted(rules.patterns_in_specials, wrong_encode(not_escaped)),
+        "a special is no pattern: re.escape it": Spotted(
+            rules.patterns_in_specials, wrong_encode(not_escaped), also=(wrong_encode(not_escaped),)
+        ),
         "no specials, no cut: an empty pattern fits everywhere": wrong_encode(
             lambda self, text: self.right(text) if self.special_ids else [n for mark in text for n in self.right(mark)]
         ),
