@@ -1,6 +1,5 @@
 """Blocks, stacks, the whole model: what hurried and blind readers wrote."""
 
-import torch
 from torch import nn
 
 from tests.bank import blocks_parts as parts
@@ -89,20 +88,6 @@ class EitherMask(parts.DecoderBlock):
     def look(self, x, attn_mask):
         causal = parts.triangle(x.shape[1])
         return self.self_attention(x, attn_mask=causal if attn_mask is None else causal | attn_mask)
-
-
-@wrong("Transformer", says="positions have no last row: any length must do")
-class SixteenPlaces(oracle.Transformer):
-    def embedded(self, tokens, table):
-        places = super().embedded(tokens[:, :512], table)
-        return places + torch.zeros(*tokens.shape, 1, dtype=places.dtype)
-
-
-@wrong("Transformer", says="two languages, two tables")
-class OneTable(oracle.Transformer):
-    def __init__(self, src_vocab, tgt_vocab, *args, **kwargs):
-        super().__init__(src_vocab, tgt_vocab, *args, **kwargs)
-        self.src_embedding = self.tgt_embedding
 
 
 @right("EncoderBlock", "both orders in one line each, parts in an order of their own")

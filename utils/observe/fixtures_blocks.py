@@ -115,7 +115,7 @@ class _Model(nn.Module):
         self.norm = _Norm(width)
         if outer:
             self.w_outer = nn.Linear(width, hidden)
-            self.w_2 = nn.ModuleDict({"first": nn.Linear(width, hidden)})
+            self.w_2_first = nn.Linear(width, hidden)
         self.output = nn.Linear(width, vocab_size, bias=False)
         if tied:
             self.output.weight = self.token_embedding.weight

@@ -70,7 +70,7 @@ register(
         start("std 0.02, two layers", std=0.02, n_layers=2, seed=1),
         start("an output layer of its own", tied=False, seed=2),
         start("one layer", std=1.0, n_layers=1, seed=3),
-        start("layers called w_outer and w_2.first", outer=True, seed=4),
+        start("layers called w_outer and w_2_first", outer=True, seed=4),
     ),
     mistakes={
         "only w_o, w_2 and w_down are made smaller": Spotted(
