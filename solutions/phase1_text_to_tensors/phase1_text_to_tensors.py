@@ -176,12 +176,10 @@ with need("rnn_forward"):
     reveal("fade", "less than a millionth", "tanh shrinks a little at each step. (Below 1e-12 the plot stops.)")
 
 # %% [markdown]
-# About the same factor at each step: below 1 it vanishes. Above 1 it would explode, but tanh holds it down: the curve of
-# gain 1.6 stays near 1 for a while and sinks as well. LSTMs add a second state with three gates (forget, write, read),
-# a path on which the factor can stay near 1. Attention has a path of **length 1**. That is no promise that it looks far
-# (slip D54): it *may*, and has to learn to.
-
-# %% [markdown]
+# About the same factor at each step: below 1 it vanishes. Above 1 it would explode, but tanh holds it down. LSTMs add a
+# path with gates on which the factor can stay near 1. Attention has a path of **length 1**: it *may* look far, and has to
+# learn to (slip D54).
+#
 # | n tokens, width d | path between two tokens | steps that wait | work |
 # |---|---|---|---|
 # | recurrent | up to n | n | n · d² |
@@ -265,7 +263,6 @@ def bpe_train(word_counts, n_merges):
     """
     ### BEGIN SOLUTION
     from collections import Counter, defaultdict
-    from itertools import pairwise
 
     if n_merges < 0:
         raise ValueError("n_merges must not be negative")
@@ -286,7 +283,6 @@ def bpe_train(word_counts, n_merges):
             if (pieces[place], pieces[place + 1]) == pair:
                 pieces[place : place + 2] = [pair[0] + pair[1]]
             place += 1
-        return pieces
 
     for word in words:
         tally(word, 1)

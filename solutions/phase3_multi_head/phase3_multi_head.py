@@ -327,7 +327,8 @@ print("with an axis for heads:", tuple((torch.zeros(2, 4, 5, 5) + torch.zeros(2,
 # %% [markdown]
 # Line 2 is the dangerous one: batch = heads, no error, and head `h` of every sentence gets the mask of sentence `h`.
 # Masks here are `(batch, n_heads, q_len, kv_len)`; any axis may be 1, and `(q_len, kv_len)` alone is fine.
-#
+
+# %% [markdown]
 # ### Exercise 3.4 · `MultiHeadAttention` · core · about 25 min
 # - **Build** `w_q`, `w_k`, `w_v`, `w_o`, each `nn.Linear(d_model, d_model, bias=bias)`, and the attribute `n_heads`.
 # - Queries come from `x`, keys and values from `memory`, or from `x` if there is none.

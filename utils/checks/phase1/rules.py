@@ -4,6 +4,8 @@ A rule sees observations and requests, never a twin or a case. A property is rul
 got) or None; a sign rule(got, request) -> bool.
 """
 
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -33,12 +35,12 @@ def never(got, request):
 
 def other_dtype(name):
     """The sign that the answer has another floating dtype than this argument."""
+    return partial(has_other_dtype, name=name)
 
-    def sees(got, request):
-        given, value = asked(request, name), said(got)
-        return hasattr(value, "dtype") and "float" in str(value.dtype) and value.dtype != given.dtype
 
-    return sees
+def has_other_dtype(got, request, name):
+    given, value = asked(request, name), said(got)
+    return hasattr(value, "dtype") and "float" in str(value.dtype) and value.dtype != given.dtype
 
 
 def nan_somewhere(got, request):
