@@ -81,8 +81,8 @@ def borrowed(module, dtype=torch.float64, training=False):
         for part, data, _ in before:
             part.grad = None
             part.data = data.clone().to(dtype) if data.is_floating_point() else data.clone()
-        for part, _ in flags:
-            part.training = training
+        for module, _ in flags:
+            module.training = training
         yield
     finally:
         for part, data, grad in before:

@@ -109,7 +109,7 @@ class _Model(nn.Module):
 
     def __init__(self, width, hidden, vocab_size, tied, outer):
         super().__init__()
-        self.token_embedding = nn.Embedding(vocab_size, width)
+        table = self.token_embedding = nn.Embedding(vocab_size, width)
         self.positions = _Positions(hidden, width)
         self.blocks = nn.ModuleList([_Layer(width, hidden, gated=False), _Layer(width, hidden, gated=True)])
         self.norm = _Norm(width)
@@ -118,7 +118,7 @@ class _Model(nn.Module):
             self.w_2_first = nn.Linear(width, hidden)
         self.output = nn.Linear(width, vocab_size, bias=False)
         if tied:
-            self.output.weight = self.token_embedding.weight
+            self.output.weight = table.weight
 
 
 def model(width=48, hidden=160, vocab_size=160, tied=True, outer=False, seed=0):

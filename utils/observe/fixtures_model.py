@@ -33,17 +33,17 @@ class _Table(nn.Embedding):
 
 
 class _Places(nn.Module):
-    """Parameter table (max_len, d_model): adds the rows from `offset` on to x (…, seq_len, d_model)."""
+    """Parameter table (max_len, d_model): adds twice the rows from `offset` on to x (…, seq_len, d_model)."""
 
     def __init__(self, max_len, width):
         super().__init__()
-        self.table = nn.Parameter(0.1 * torch.randn(max_len, width))
+        self.table = nn.Parameter(0.05 * torch.randn(max_len, width))
 
     def forward(self, x, offset=0):
-        end = offset + x.shape[-2]
-        if offset < 0 or end > len(self.table):
-            raise ValueError(f"places {offset} to {end - 1} do not fit into max_len {len(self.table)}")
-        return x + self.table[offset:end]
+        places = torch.arange(offset, offset + x.shape[-2])
+        if not bool(((places >= 0) & (places < len(self.table))).all()):
+            raise ValueError(f"places {places.tolist()} do not all fit into max_len {len(self.table)}")
+        return x + 2 * F.embedding(places, self.table)
 
 
 class _Attention(nn.Module):
@@ -67,8 +67,8 @@ class _Attention(nn.Module):
         q, k, v = (w(x).unflatten(-1, (-1, d_head)).transpose(1, 2) for w in (self.w_q, self.w_k, self.w_v))
         k, v = k.repeat_interleave(self.group, 1), v.repeat_interleave(self.group, 1)
         scores = q @ k.mT * d_head**-0.5
-        if attn_mask is not None:
-            scores = scores.masked_fill(~attn_mask, float("-inf"))
+        hidden = torch.zeros((), dtype=torch.bool) if attn_mask is None else ~attn_mask
+        scores = scores.masked_fill(hidden, float("-inf"))
         return self.w_o((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
 
 
@@ -110,16 +110,17 @@ class SmallModel(nn.Module):
     def __init__(self, config, counts=False):
         super().__init__()
         self.config = config
-        self.token_embedding = _Table(config.vocab_size, config.d_model, counts)
+        width, words = config.d_model, config.vocab_size
+        table = self.token_embedding = _Table(words, width, counts)
         self.positions = _Places(config.max_len, config.d_model)
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.n_layers))
         self.norm = _RootMeanSquare() if config.norm_first else nn.Identity()
-        self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.output = nn.Linear(width, words, bias=False)
         self.drop = nn.Dropout(config.dropout)
         # 0.1, not the usual 0.02: narrow tied models would stay at the frequencies of single words for long
         nn.init.normal_(self.token_embedding.weight, std=0.1)
         if config.tied:
-            self.output.weight = self.token_embedding.weight
+            self.output.weight = table.weight
 
     def embed(self, tokens, offset=0):
         """tokens (batch, seq_len), the first at place `offset` -> (batch, seq_len, d_model). Raises past max_len."""
@@ -127,14 +128,14 @@ class SmallModel(nn.Module):
 
     def head(self, x):
         """(batch, seq_len, d_model) -> logits."""
-        return self.output(self.norm(x))
+        normed = self.norm(x)
+        return self.output(normed)
 
     def forward(self, tokens):
-        x, places = self.embed(tokens), torch.arange(tokens.shape[1])
-        seen = places[:, None] >= places
+        states, places = self.embed(tokens), torch.arange(tokens.shape[1])
         for block in self.blocks:
-            x = block(x, attn_mask=seen)
-        return self.head(x)
+            states = block(states, attn_mask=places[:, None] >= places)
+        return self.head(states)
 
 
 SIZES = dict(vocab_size=11, d_model=12, n_heads=3, n_layers=3, d_ff=10, max_len=9)

@@ -111,15 +111,16 @@ class SpeculationStepper:
     def _played(self):
         generator, tokens, found = torch.Generator().manual_seed(3), torch.tensor([[1, 2]]), []
         for _ in range(self.rounds):
-            n, guess, offered = tokens.shape[1], tokens, []
+            start, guess, offered = tokens.shape[1], tokens, []
             for _ in range(self.n_draft):
                 offered.append(self.draft(guess)[0, -1].softmax(-1))
-                guess = torch.cat([guess, torch.multinomial(offered[-1], 1, generator=generator)[None]], 1)
-            wanted, offered = self.target(guess)[0, n - 1 :].softmax(-1), torch.stack(offered)
+                drawn = torch.multinomial(offered[-1], 1, generator=generator)
+                guess = torch.cat([guess, drawn[None]], 1)
+            wanted, offered = self.target(guess)[0, start - 1 :].softmax(-1), torch.stack(offered)
             uniforms = torch.rand(self.n_draft, generator=generator)
-            n_accepted, last = self.accept(wanted, offered, guess[0, n:], uniforms, generator)
-            found.append((tokens[0].tolist(), guess[0, n:].tolist(), wanted, offered, uniforms, n_accepted, last))
-            tokens = torch.cat([guess[:, : n + n_accepted], torch.tensor([[last]])], 1)
+            n_accepted, last = self.accept(wanted, offered, guess[0, start:], uniforms, generator)
+            found.append((tokens[0].tolist(), guess[0, start:].tolist(), wanted, offered, uniforms, n_accepted, last))
+            tokens = torch.cat([guess[:, : start + n_accepted], torch.tensor([[last]])], 1)
         return found
 
     def words(self):
