@@ -1104,7 +1104,7 @@ with need("init_weights", "Encoder"):
 # Pre or post: does it matter? Measure what arrives at each block's weights when a loss at the end is pulled.
 
 # %%
-predict("pre-post", "24 blocks, fresh weights, six draws. The first block gets more than the last in every draw of…",
+predict("pre-post", "24 blocks, fresh weights, three draws. The first block gets more than the last in every draw of…",
         ["pre-norm", "post-norm", "both"])
 
 # %% [markdown]
@@ -1148,7 +1148,7 @@ check(gradient_norms, points=3)
 with need("gradient_norms", "EncoderBlock"):
     ratios, found = {"pre-norm": [], "post-norm": []}, {}
     for name, norm_first in (("pre-norm", True), ("post-norm", False)):
-        for seed in (5, 4, 3, 2, 1, 0):
+        for seed in (5, 4, 3):
             torch.manual_seed(seed)
             x = torch.randn(2, 8, 32)
             blocks = [EncoderBlock(32, 4, 64, norm_first) for _ in range(24)]
@@ -1158,7 +1158,7 @@ with need("gradient_norms", "EncoderBlock"):
             ratios[name].append(found[name][0] / found[name][-1])
         print(f"{name:9} first block / last block:", *(f"{ratio:.2f}" for ratio in ratios[name]))
     show(plots.gradient_curves(found),
-         "Gradient of each of 24 blocks on a log axis, for pre-norm and post-norm, in the last of six draws; the ratio of "
+         "Gradient of each of 24 blocks on a log axis, for pre-norm and post-norm, in the last of three draws; the ratio of "
          "first to last block is printed above for each draw.")
     reveal("pre-post", "pre-norm", "Each pre-norm branch adds to the gradient on its way back. In post-norm every norm on the "
            "stream takes some off again, and chance decides. Neither order starves the first block here.")
@@ -1172,7 +1172,7 @@ with need("gradient_norms", "EncoderBlock"):
     widgets.depth_explorer(EncoderBlock, gradient_norms)
 
 # %% [markdown] reflect="gradient_norms"
-# "In post-norm, gradients vanish in the early blocks." What do six draws say, and what would you measure before you believe
+# "In post-norm, gradients vanish in the early blocks." What do three draws say, and what would you measure before you believe
 # it or not?
 
 # %% [markdown]
