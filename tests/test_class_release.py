@@ -209,6 +209,8 @@ def test_nothing_of_the_answers_can_be_found_in_it(folder):
         "super().__init__()",
         "return True",
         "return False",
+        "def forward(self, x, attn_mask=None):",
+        "with torch.enable_grad():",
     }
     assert not [path for path in folder.rglob("*") if path.name in ("autograde", "tests", "solutions", ".git")]
 

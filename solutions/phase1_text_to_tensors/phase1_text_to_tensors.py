@@ -263,12 +263,13 @@ def bpe_train(word_counts, n_merges):
     """
     ### BEGIN SOLUTION
     from collections import Counter, defaultdict
+    from itertools import pairwise
 
     if n_merges < 0:
         raise ValueError("n_merges must not be negative")
     words = {word: [bytes([byte]) for byte in word] for word in word_counts}
     totals, holders = Counter(), defaultdict(set)  # holders: pair -> words it stands in
-    likely, floor = set(), math.inf  # all pairs with a total of at least floor: few, so looking is quick
+    likely, floor = set(), float("inf")  # all pairs with a total of at least floor: few, so looking is quick
 
     def tally(word, sign):
         for pair in pairwise(words[word]):
@@ -283,7 +284,6 @@ def bpe_train(word_counts, n_merges):
             if (pieces[place], pieces[place + 1]) == pair:
                 pieces[place : place + 2] = [pair[0] + pair[1]]
             place += 1
-
     for word in words:
         tally(word, 1)
     merges = []
