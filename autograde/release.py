@@ -196,7 +196,8 @@ def telling_lines(root, phase):
                 secret |= dict.fromkeys(
                     (line for line in lines if line not in known), file.relative_to(root).as_posix()
                 )
-    idle = re.compile(r"import|from[\w.]+import|(def|class|for|with)\w.*:$|@|-{4}")  # what any two files may have in common
+    # what any two files may have in common
+    idle = re.compile(r"import|from[\w.]+import|(def|class|for|with)\w.*:$|@|-{4}")
     return {
         line: source
         for line, source in secret.items()
