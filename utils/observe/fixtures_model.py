@@ -33,17 +33,17 @@ class _Table(nn.Embedding):
 
 
 class _Places(nn.Module):
-    """Parameter table (max_len, d_model): adds twice the rows from `offset` on to x (…, seq_len, d_model)."""
+    """Parameter table, handed over: adds its rows from `offset` on to x (…, seq_len, d_model)."""
 
-    def __init__(self, max_len, width):
+    def __init__(self, rows):
         super().__init__()
-        self.table = nn.Parameter(0.05 * torch.randn(max_len, width))
+        self.table = nn.Parameter(rows)
 
     def forward(self, x, offset=0):
         places = torch.arange(offset, offset + x.shape[-2])
         if not bool(((places >= 0) & (places < len(self.table))).all()):
             raise ValueError(f"places {places.tolist()} do not all fit into max_len {len(self.table)}")
-        return x + 2 * F.embedding(places, self.table)
+        return x + F.embedding(places, self.table)
 
 
 class _Attention(nn.Module):
@@ -112,7 +112,7 @@ class SmallModel(nn.Module):
         self.config = config
         width, words = config.d_model, config.vocab_size
         table = self.token_embedding = _Table(words, width, counts)
-        self.positions = _Places(config.max_len, config.d_model)
+        self.positions = _Places(0.1 * torch.randn(config.max_len, config.d_model))
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.n_layers))
         self.norm = _RootMeanSquare() if config.norm_first else nn.Identity()
         self.output = nn.Linear(width, words, bias=False)
