@@ -87,7 +87,7 @@ def from_documents(documents, note, limit_bytes=None, split=None, val_share=VAL_
 
 
 def _order(document):
-    """A hash that nobody else takes: were it the split's own, cutting to a limit would cut off one side of the split."""
+    """A hash that nobody else takes: were it the split's, cutting to a limit would cut off one side of the split."""
     return hashlib.blake2b(document, key=b"order of documents").digest()
 
 
