@@ -35,7 +35,7 @@ def memory(config, batch, seq_len, size, fused):
 
 def test_every_control_of_the_planner_redraws():
     """Do the words and the picture follow each control?"""
-    figure = widgets.TrainingPlanner(memory, lambda config, seq_len: {"causal": 6e6 * config.d_model + seq_len})
+    figure = widgets.TrainingPlanner(memory, lambda config, seq_len: {"causal": 6e6 * config.d_model + 1e6 * seq_len})
     figure.widget()
     changes = dict(width=1024, layers=3, batch=32, seq_len=512, machine="H100: 80 GB", precision="32 bits", fused=False)
     assert set(changes) == set(figure.controls)
