@@ -1,4 +1,4 @@
-"""The trainer: `settings("a")`, `Translation(corpus, config)`, `fit(config, task, out="run")`; `python -m utils.train`."""
+"""The trainer: `settings`, then a task, then `fit`; or `python -m utils.train` for all three."""
 
 from utils.train.errors import TrainError
 from utils.train.loop import Run, fit

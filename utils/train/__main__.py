@@ -1,4 +1,4 @@
-"""`python -m utils.train --track a|b --tier smoke|laptop|t4|h100 [--model 10m|50m|124m] [--kernels own|fused] --out DIR`
+"""`python -m utils.train --track a|b --out DIR [--tier smoke|laptop|t4|h100] [--model 10m|50m|124m]`
 
 Every field of TrainConfig is an option. For many GPUs, or many processes on one CPU:
 `torchrun --nproc-per-node=2 -m utils.train --track b --tier h100 --out DIR [--fsdp]`
@@ -17,9 +17,7 @@ CHOICES = {"track": TRACKS, "tier": TIERS, "kernels": KERNELS, "precision": ("au
 
 def parser():
     """The options, derived from the fields of TrainConfig."""
-    made = argparse.ArgumentParser(
-        "python -m utils.train", description="Train a model of the course.", allow_abbrev=False
-    )
+    made = argparse.ArgumentParser("python -m utils.train", description=__doc__.splitlines()[0], allow_abbrev=False)
     made.add_argument("--out", required=True, help="the folder of the run; an earlier run there goes on")
     made.add_argument("--model", choices=tuple(MODELS), help="a named size of track b")
     made.add_argument("--anew", action="store_true", help="start anew; an earlier run moves to a folder earlier-N")

@@ -71,7 +71,7 @@ def _settle(folder):
 
 
 def read(folder, identity, device="cpu"):
-    """The stored state, or None where there is none. Raises TrainError for a damaged or foreign one; changes nothing."""
+    """The stored state, or None where there is none. Raises TrainError if it is damaged or foreign; changes nothing."""
     index = _index(Path(folder) / INDEX)
     if index is None:
         return None

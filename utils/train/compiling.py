@@ -8,7 +8,7 @@ from utils.train.update import ran_out_of_memory
 
 
 def compiled(model, task, parts, say):
-    """(the compiled model, seconds it took), tried on one part of a batch; on any failure (the model as it is, seconds)."""
+    """(compiled model, seconds it took), tried on one part of a batch; on any failure (the model as it is, seconds)."""
     began = time.perf_counter()
     model.train()
     try:

@@ -1,7 +1,7 @@
 """torch's fused kernels inside the learner's own modules: same parameters, same numbers, less time.
 
 A module with w_q, w_k, w_v, w_o and n_heads gets a forward that calls scaled_dot_product_attention; a norm with gamma,
-beta and eps gets torch's layer norm. A GPT is also told once that nothing but the past is seen, so that no mask is made.
+beta and eps gets torch's layer norm. A GPT is told once that only the past is seen, so that no mask is made.
 Nothing is kept before the whole model has given the same logits, and the same gradients, as it did before.
 """
 

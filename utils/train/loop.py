@@ -1,4 +1,7 @@
-"""`fit`: one loop for both tracks, every device, one process or many. Settings in, a trained model and its papers out."""
+"""`fit`: one loop for both tracks, every device, one process or many. Settings in, a trained model and its papers out.
+
+A step is a function of the seed, its number and the weights; so stopping anywhere and going on changes nothing.
+"""
 
 import contextlib
 import json
@@ -36,8 +39,8 @@ class Run:
 def fit(config, task, out, resume="auto", watch=True):
     """Train a task's model and leave checkpoint/, weights.safetensors, log.jsonl and report.json in the folder `out`.
 
-    resume="auto": goes on from the checkpoint in `out`, bit for bit as if it had never stopped (on a CPU); False: starts
-    anew, and what lies there moves to a folder earlier-N. watch=False: says nothing.
+    resume="auto": goes on from the checkpoint in `out`, bit for bit as if it had never stopped (on a CPU)
+    resume=False: starts anew, and what lies there moves to a folder earlier-N. watch=False: says nothing.
     Stop it with Ctrl-C or the notebook's stop button: the update under way is finished and saved, `stopped` says so.
     Raises TrainError, in plain words, before anything is overwritten. torch's random state is given back as it was.
     """
@@ -141,7 +144,7 @@ class _Session:
             self.watcher.say(f"! step {self.step}: a gradient was not finite, so this update was left out")
         row = {"step": self.step} | row | {"seconds": round(self.seconds, 3)}
         row["tokens_per_second"] = round(self.tokens / self.seconds, 1)
-        self.watcher.step(row["loss"])
+        self.watcher.step(self.step, row["loss"])
         last = self.step == config.steps
         if config.eval_every and self.step % config.eval_every == 0 and not last:
             row |= self._evaluate(limit=200 if config.track == "a" else 20_000)
@@ -170,8 +173,9 @@ class _Session:
         if self.updater.done:
             raise TrainError("memory ran out inside the optimiser: choose a smaller model") from error
         if self.team.world > 1:
+            more = self.updater.accumulation * 2
             raise TrainError(
-                f"process {self.team.rank} ran out of memory; start again with --accumulation {self.updater.accumulation * 2}"
+                f"process {self.team.rank} ran out of memory; start again with --accumulation {more}"
             ) from error
 
     def _compile(self):

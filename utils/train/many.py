@@ -150,23 +150,27 @@ class Shards(Copies):
 
     def weights(self, model):
         """A collective: every process must call it."""
-        whole = {name: tensor.full_tensor().cpu() for name, tensor in model.state_dict().items()}
+        whole = {name: _put_together(tensor).cpu() for name, tensor in model.state_dict().items()}
         return whole if self.rank == 0 else {}
 
     def optimiser_state(self, model, optimiser):
         """A collective: the shards of AdamW's memory put together."""
-        return _mapped(
-            optimiser.state_dict(), lambda tensor: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-        )
+        return _mapped(optimiser.state_dict(), _put_together)
 
     def restore(self, model, optimiser, state):
         from torch.distributed.tensor import distribute_tensor
 
         own = model.state_dict()
-        share = {name: distribute_tensor(state["model"][name].to(own[name].device), own[name].device_mesh, own[name].placements)
-                 for name in own}  # fmt: skip
-        model.load_state_dict(share)
-        optimiser.load_state_dict(_shared_out(state["optimiser"], optimiser, distribute_tensor))
+
+        def cut(tensor, like):
+            return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
+
+        model.load_state_dict({name: cut(state["model"][name], like) for name, like in own.items()})
+        optimiser.load_state_dict(_shared_out(state["optimiser"], optimiser, cut))
+
+
+def _put_together(tensor):
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def _mapped(value, change):
@@ -177,7 +181,7 @@ def _mapped(value, change):
     return [_mapped(item, change) for item in value] if isinstance(value, list) else value
 
 
-def _shared_out(states, optimiser, distribute):
+def _shared_out(states, optimiser, cut):
     """torch's AdamW numbers its parameters in order; each memory is cut as its parameter is."""
     for state, part in zip(states, optimiser.parts, strict=True):
         parameters = [p for group in part.param_groups for p in group["params"]]
@@ -185,5 +189,5 @@ def _shared_out(states, optimiser, distribute):
             like = parameters[number]
             for name, tensor in memory.items():
                 if isinstance(tensor, torch.Tensor) and tensor.shape == like.shape and tensor.dim():
-                    memory[name] = distribute(tensor.to(like.device), like.device_mesh, like.placements)
+                    memory[name] = cut(tensor, like)
     return states

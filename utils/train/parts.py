@@ -13,7 +13,6 @@ from torch import nn
 from utils import oracle
 from utils.mycode import mine
 from utils.train import weights
-from utils.train.errors import TrainError
 from utils.train.fused import fuse
 from utils.train.nested import CannotStore, flatten
 from utils.train.settings import gpt_config
@@ -129,7 +128,7 @@ def _cannot_be_stored(made):
 
 
 def trainer_parts(config, quiet=False):
-    """({name: function}, {name: whose}) of learning_rate and clip_grad_norm_, and of train_step where it is the learner's.
+    """({name: function}, {name: whose}): learning_rate, clip_grad_norm_, and train_step where it is the learner's.
 
     The learner's train_step is one process, one precision; with fp16, many processes or fused kernels the trainer's
     own step runs, which does the same and can do those, too.
@@ -142,10 +141,3 @@ def trainer_parts(config, quiet=False):
         if whose == YOURS:
             found["train_step"] = (step, whose)
     return {name: part for name, (part, _) in found.items()}, {name: whose for name, (_, whose) in found.items()}
-
-
-def require_text(n_tokens, needed, what):
-    if n_tokens < needed:
-        raise TrainError(
-            f"{what} has {n_tokens} tokens, and a sequence needs {needed}: choose a smaller seq_len, or more text"
-        )

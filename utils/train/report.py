@@ -1,4 +1,4 @@
-"""report.json: what was run, on what, whose parts, and what came out. Measured numbers only; None where there is none."""
+"""report.json: what was run, on what, whose parts, and what came out. Measured numbers only, else None."""
 
 import datetime
 import json
@@ -80,12 +80,11 @@ def lines(papers):
     if papers["bits_per_byte"] is not None:
         yield f"Held-out text: {papers['bits_per_byte']:.3f} bits per byte"
     yield (
-        f"{speed:,.0f} tokens/s over {papers['train_seconds']:,.0f} s ({papers['train_cpu_seconds']:,.0f} s of CPU)"
-        + (
-            f"; memory at most {peak:,.0f} MiB {papers['memory_peak_is']}, {papers['memory_expected_mib']:,.0f} expected for the run"
-            if peak
-            else ""
-        )
+        f"{speed:,.0f} tokens/s over {papers['train_seconds']:,.0f} s of training "
+        f"({papers['train_cpu_seconds']:,.0f} s of CPU)"
     )
+    if peak:
+        expected = papers["memory_expected_mib"]
+        yield f"Memory: at most {peak:,.0f} MiB {papers['memory_peak_is']}; {expected:,.0f} were expected for the run"
     if not papers["can_be_handed_in"]:
         yield f"! These weights cannot be handed in: {papers['why_not']}"

@@ -80,7 +80,7 @@ _ROWS = {
         d_model=256, n_layers=3, n_heads=8, d_ff=1_024, init_std=0.06, n_pairs=200_000, steps=12_000, batch_size=512,
         lr=1e-3, warmup=400, kernels="fused", checkpoint_every=2_000,
     ),
-    ("b", "smoke"): dict(  # 0.16 M parameters; std 0.1 and lr 4e-3, or a narrow tied model stays at single words' counts
+    ("b", "smoke"): dict(  # 0.16 M parameters; std 0.1 and lr 4e-3, or it stays at how often each token occurs
         d_model=64, n_layers=2, n_heads=4, d_ff=256, init_std=0.1, steps=400, batch_size=8, lr=4e-3, warmup=20,
         beta2=0.99, eps=1e-8,
     ),

@@ -5,6 +5,7 @@ of it and keep its own rows. Part `part` of `parts` holds the same rows whether 
 lie on several.
 """
 
+import contextlib
 import math
 
 import torch
@@ -69,10 +70,17 @@ class Translation(_Task):
         self.corpus = corpus
         self.vocabulary = (len(corpus.source_words), len(corpus.target_words))
         self.fingerprint, self.n_units = corpus.fingerprint, len(corpus.train)
-        self.lengths = (16, 16)  # for the estimate of memory; sentences of the grammar have at most 13 words
+        longest = (
+            max(len(text.split()) for text in texts) + 1 for texts in zip(*((p.source, p.target) for p in corpus.train))
+        )
+        self.lengths = tuple(longest)  # for the estimate of memory
 
     def _drawn(self, step):
-        return self.corpus.batch(self.config.seed, step, self.config.batch_size)
+        batch = self.corpus.batch(self.config.seed, step, self.config.batch_size)
+        if self.device.type != "cpu":  # a GPU wants one shape; on a CPU every column of pads costs
+            return batch
+        widths = {side: int(batch[f"{side}_pad_mask"].any(0).sum()) for side in ("src", "tgt")}
+        return {name: tensor[:, : widths[name[:3]]] for name, tensor in batch.items()}
 
     def _inputs(self, batch):
         return batch["src"], batch["tgt_in"], batch["src_pad_mask"], batch["tgt_pad_mask"]
@@ -84,7 +92,7 @@ class Translation(_Task):
         return model(*inputs)
 
     def evaluate(self, model, limit=None):
-        """{"exact_match": share of whole sentences that are right, also for each test split}; greedy, at most `limit`."""
+        """{"exact_match": share of sentences that are right}, also for each test split; greedy, at most `limit` each."""
         shares = {name: self.exact_match(model, pairs[:limit]) for name, pairs in self.corpus.tests.items() if pairs}
         return {"exact_match": shares.get("iid")} | {f"exact_match_{name}": share for name, share in shares.items()}
 
@@ -153,44 +161,26 @@ class Language(_Task):
         """{"bits_per_byte", "val_loss"} of the held-out text in fixed windows; of its first `limit` tokens."""
         total, n_tokens, n_bytes = 0.0, 0, 0
         with evaluating(model):
-            for batch in _stacked(self.stream.windows(self.config.seq_len, split="val"), 16):
+            for batch in self.stream.windows(self.config.seq_len, split="val", size=16):
                 loss, count = self.loss(model, {name: tensor.to(self.device) for name, tensor in batch.items()})
                 total, n_tokens = total + loss.item(), n_tokens + int(count)
-                n_bytes += int(self.stream.token_bytes.cpu()[batch["targets"].cpu().flatten()].sum())
+                n_bytes += self.stream.bytes_of(batch["targets"].flatten())
                 if limit and n_tokens >= limit:
                     break
         return {"bits_per_byte": total / math.log(2) / n_bytes, "val_loss": total / n_tokens}
 
 
-def _stacked(windows, size):
-    """Windows of one length, `size` at a time; a shorter last one alone."""
-    held = []
-    for window in windows:
-        window = {name: tensor.reshape(-1, tensor.shape[-1]) for name, tensor in window.items()}
-        if held and (len(held) == size or held[0]["tokens"].shape != window["tokens"].shape):
-            yield {name: torch.cat([one[name] for one in held]) for name in window}
-            held = []
-        held.append(window)
-    if held:
-        yield {name: torch.cat([one[name] for one in held]) for name in held[0]}
-
-
-class evaluating(torch.no_grad):  # noqa: N801
+@contextlib.contextmanager
+def evaluating(model):
     """No gradients and eval mode; each part's own mode afterwards as it was."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def __enter__(self):
-        self.modes = [(part, part.training) for part in self.model.modules()]
-        self.model.eval()
-        return super().__enter__()
-
-    def __exit__(self, *error):
-        for part, mode in self.modes:
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, mode in modes:
             part.training = mode
-        return super().__exit__(*error)
 
 
 def task_of(config, cache=None):

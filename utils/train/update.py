@@ -43,15 +43,13 @@ class Updater:
         )
 
     def update(self, step):
-        """{"loss", "lr", "grad_norm", "skipped"} of one update. Raises MemoryError where a smaller part may still fit."""
+        """{"loss", "lr", "grad_norm", "skipped"} of one update; memory errors come as torch raises them."""
         lr = self.rate(step)
         self.optimiser.set_lr(lr)
         self.norm = math.nan
         self.done = False
-        if "train_step" in self.functions and self.plain:
-            loss = self._by_the_learner(step)
-        else:
-            loss = self._by_parts(step)
+        by = self._by_the_learner if "train_step" in self.functions and self.plain else self._by_parts
+        loss = by(step)
         return {"loss": loss, "lr": lr, "grad_norm": self.norm, "skipped": not self.done}
 
     @property
@@ -104,8 +102,8 @@ class Updater:
         self.in_a_row = 0 if self.done else self.in_a_row + 1
         if self.in_a_row >= PATIENCE:
             raise TrainError(
-                f"{PATIENCE} updates in a row had gradients that are not finite, so the run was stopped. The weights are "
-                "as they were before. Try a smaller lr or clip, precision fp32, or look for what is not finite in the text"
+                f"{PATIENCE} updates in a row had gradients that are not finite, so the run was stopped. The weights "
+                "were left as they were before. Try a smaller lr, or precision fp32; the last checkpoint is unharmed"
             )
 
     def seed(self, step, part):
@@ -115,9 +113,7 @@ class Updater:
     def halve(self):
         """Twice as many parts of half the size. Raises TrainError where a part is a single sequence already."""
         if self.accumulation * 2 * self.team.world > self.config.batch_size:
-            raise TrainError(
-                "one single sequence does not fit into memory: choose a smaller seq_len or a smaller model"
-            )
+            raise TrainError("not even one sequence fits into memory: choose a smaller seq_len or a smaller model")
         self.optimiser.zero_grad()
         self.accumulation *= 2
 

@@ -20,15 +20,7 @@ class Watcher:
     def __init__(self, config, out, start, watch, first=True):
         self.path, self.rows, self.first = Path(out) / "log.jsonl", [], first
         self.quiet = not watch or not first
-        hidden = self.quiet or "NBGRADER_EXECUTION" in os.environ
-        self.bar = tqdm(
-            total=config.steps,
-            initial=start,
-            disable=hidden,
-            file=sys.stdout,
-            unit="step",
-            desc=f"track {config.track}",
-        )
+        self.config, self.start, self.bar = config, start, None
         self.picture = _Picture(config.track) if watch and first and _in_notebook() else None
         self.board = _board(out, self.say) if config.tensorboard and first else None
 
@@ -46,11 +38,19 @@ class Watcher:
 
     def say(self, text):
         if not self.quiet:
-            tqdm.write(text, file=sys.stdout)
+            tqdm.write(text, file=sys.stdout) if self.bar else print(text, flush=True)
 
-    def step(self, loss):
+    def step(self, step, loss):
+        """Move the bar; where there is none (a file, a scheduler's log), a line each tenth of the run."""
+        total = self.config.steps
+        if self.bar is None:
+            hidden = self.quiet or "NBGRADER_EXECUTION" in os.environ
+            hidden = hidden or not (self.picture is not None or sys.stdout.isatty())
+            self.bar = tqdm(total=total, initial=step - 1, disable=hidden, file=sys.stdout, unit="step")
         self.bar.update(1)
         self.bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+        if self.bar.disable and step * 10 // total > (step - 1) * 10 // total:
+            self.say(f"step {step} of {total}: loss {loss:.3f}")
 
     def log(self, row):
         """Keep a row: on disk at once, on the board, in the picture."""
@@ -67,7 +67,8 @@ class Watcher:
             self.picture.draw(self.rows)
 
     def close(self):
-        self.bar.close()
+        if self.bar is not None:
+            self.bar.close()
         if self.picture is not None:
             self.picture.draw(self.rows, last=True)
         if self.board is not None:

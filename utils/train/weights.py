@@ -68,7 +68,7 @@ def load(path, model, limit=None):
 
 
 def twin(path, limit=None):
-    """The course's own model of the file's sizes with the file's weights, in eval mode, on the CPU. Raises WeightsError."""
+    """The course's own model with the file's sizes and weights, in eval mode, on the CPU. Raises WeightsError."""
     tensors, header = _read(path, limit)
     track = header.get("track")
     if track not in ("a", "b"):
