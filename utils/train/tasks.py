@@ -70,10 +70,8 @@ class Translation(_Task):
         self.corpus = corpus
         self.vocabulary = (len(corpus.source_words), len(corpus.target_words))
         self.fingerprint, self.n_units = corpus.fingerprint, len(corpus.train)
-        longest = (
-            max(len(text.split()) for text in texts) + 1 for texts in zip(*((p.source, p.target) for p in corpus.train))
-        )
-        self.lengths = tuple(longest)  # for the estimate of memory
+        sides = zip(*((pair.source, pair.target) for pair in corpus.train), strict=True)
+        self.lengths = tuple(max(len(text.split()) for text in side) + 1 for side in sides)  # to estimate memory
 
     def _drawn(self, step):
         batch = self.corpus.batch(self.config.seed, step, self.config.batch_size)
@@ -92,7 +90,7 @@ class Translation(_Task):
         return model(*inputs)
 
     def evaluate(self, model, limit=None):
-        """{"exact_match": share of sentences that are right}, also for each test split; greedy, at most `limit` each."""
+        """{"exact_match": share of sentences that are right}, and for each test; greedy, at most `limit` of each."""
         shares = {name: self.exact_match(model, pairs[:limit]) for name, pairs in self.corpus.tests.items() if pairs}
         return {"exact_match": shares.get("iid")} | {f"exact_match_{name}": share for name, share in shares.items()}
 
