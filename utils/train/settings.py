@@ -121,7 +121,7 @@ def settings(track, tier=None, model=None, **overrides):
     Any field can be overridden by name. Raises TrainError in plain words for what is unknown or does not fit.
     """
     _choice("track", track, TRACKS)
-    device = devices.choose(overrides.pop("device", "auto"))
+    device = devices.choose(overrides.pop("device", None) or "auto")
     tier = devices.tier_of(device) if tier is None else tier
     _choice("tier", tier, TIERS)
     values = dict(_ROWS[track, tier])
@@ -135,7 +135,7 @@ def settings(track, tier=None, model=None, **overrides):
     if unknown := sorted(set(overrides) - known):
         raise TrainError(f"there is no setting {unknown[0]}; the settings are {', '.join(sorted(known))}")
     values |= {name: value for name, value in overrides.items() if value is not None}
-    values["precision"] = devices.precision_of(device, values.get("precision", "auto"))
+    values["precision"] = devices.precision_of(device, values.get("precision") or "auto")
     return TrainConfig(**values | dict(track=track, tier=tier, device=str(device)))
 
 

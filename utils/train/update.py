@@ -9,6 +9,7 @@ from utils.train import device as devices
 from utils.train.errors import TrainError
 
 PATIENCE = 10  # updates in a row that may be skipped before something is wrong for good
+FIRST_SCALE = 2.0**14  # for fp16; halved where it overflows, doubled after a thousand updates without
 MEMORY_ERRORS = ("out of memory", "can't allocate memory", "not enough memory")
 
 
@@ -26,7 +27,7 @@ class Updater:
         self.device = torch.device(config.device)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         scaling = config.precision == "fp16"
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=scaling, init_scale=2.0**14, growth_interval=1_000)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=scaling, init_scale=FIRST_SCALE, growth_interval=1_000)
         self.use(model)
         # GradScaler asks an optimiser for its param_groups; a learner's AdamW has none
         self.param_groups = [{"params": self.parameters}]
