@@ -3,5 +3,5 @@
 PHASE = "phase7_capstone"
 SECTIONS = (
     *("corpus", "evaluating", "resuming", "overfitting", "ranks"),  # training
-    *("measuring",),
+    *("costs", "measuring", "translating"),
 )
