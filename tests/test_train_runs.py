@@ -206,7 +206,9 @@ def test_fp16_scales_its_loss_and_keeps_the_scale(tmp_path, monkeypatch):
 def test_a_compiler_that_fails_costs_one_line(tmp_path, monkeypatch, capsys):
     """torch.compile raises: does the run go on as it was, with one plain line and the same numbers?"""
     eager = toys.train(tmp_path / "eager")
-    monkeypatch.setattr(torch, "compile", lambda model: lambda *args: (_ for _ in ()).throw(OSError("no compiler\nhere")))
+    monkeypatch.setattr(
+        torch, "compile", lambda model: lambda *args: (_ for _ in ()).throw(OSError("no compiler\nhere"))
+    )
     run = toys.train(tmp_path / "compiled", compile=True, watch=True)
     assert "running without torch.compile: no compiler\n" in capsys.readouterr().out
     assert toys.equal(toys.weights_of(eager), toys.weights_of(run))
