@@ -118,7 +118,7 @@ def up_to_the_end(tokens, seq_len):
 register(
     expected=oracle.evaluate,
     phase=PHASE,
-    section="7.8",
+    section="7.7",
     hint="windows of seq_len inputs side by side; the targets of one end where those of the next begin.",
     grad=False,
     bans=(),

@@ -45,7 +45,7 @@ def of_any_peak(tokens_per_second, flops, peak):
 register(
     expected=oracle.mfu,
     phase=PHASE,
-    section="7.10",
+    section="7.16",
     hint="tokens_per_second · flops / peak; refuse a peak that is not positive and finite, and a ratio above 1.",
     grad=False,
     bans=(),
@@ -106,7 +106,7 @@ def divides_by_anything(loss_sum, n_bytes):
 register(
     expected=oracle.bits_per_byte,
     phase=PHASE,
-    section="7.7",
+    section="7.14",
     hint="a nat is 1 / ln 2 bits; divide by all bytes of the text.",
     grad=False,
     bans=(),

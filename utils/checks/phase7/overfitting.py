@@ -66,7 +66,7 @@ def as_tensor(now):
 register(
     expected=oracle.overfit_one_batch,
     phase=PHASE,
-    section="7.6",
+    section="7.5",
     hint="eval mode; then loss, zero, backward, step, again and again; one more loss at the end; flags back.",
     grad=False,
     bans=(),
@@ -207,7 +207,7 @@ def too_good(model, tokens, limit=0.4):
 register(
     expected=oracle.sees_targets,
     phase=PHASE,
-    section="7.7",
+    section="7.6",
     hint="change a later token, compare the logits of all places before it; do that for every place, in eval mode.",
     grad=False,
     bans=(),
