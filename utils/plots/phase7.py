@@ -5,7 +5,7 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, RED, SKY, array, canvas
 
-__all__ = ["alignment_map", "bits_ladder", "capstone_recap", "exact_match_bars", "memory_bars"]
+__all__ = ["alignment_map", "bits_ladder", "capstone_recap", "crossover_curve", "exact_match_bars", "memory_bars"]
 
 PARTS = {  # of training memory, from the bottom of a bar to its top
     "weights": (BLUE, ""),
@@ -43,12 +43,12 @@ def memory_bars(found, what, limit=None):
 def exact_match_bars(found):
     """Share of sentences that are right word for word, with bounds.
 
-    found: {test: (share, low, high)}
+    found: {test: an object with share, low and high}
     """
     figure, (axes,) = canvas(6.4, 2.6)
     names = list(found)[::-1]
     for place, name in enumerate(names):
-        share, low, high = found[name]
+        share, low, high = (getattr(found[name], part) for part in ("share", "low", "high"))
         axes.barh(place, share, 0.55, color=BLUE)
         axes.plot([low, high], [place, place], color=INK, linewidth=2)
         axes.text(1.02, place, f"{share:.1%}  ({low:.1%} to {high:.1%})", va="center", fontsize=9.5, color=INK)
@@ -91,6 +91,28 @@ def bits_ladder(found, own="your model"):
         axes.text(found[name] + 0.03, place, f"{found[name]:.2f}", va="center", fontsize=9.5)
     axes.set_yticks(range(len(order)), order)
     axes.set(xlabel="bits per byte of held-out text; less is better", xlim=(0, 1.12 * max(found.values())))
+    return figure
+
+
+def crossover_curve(points):
+    """How many times as long attention by hand takes as a fused kernel, against length.
+
+    points: objects with seq_len, ratio and scratch_bytes, the size of the table that only the one by hand writes
+    """
+    figure, (axes,) = canvas(6.6, 3.2)
+    lengths = [point.seq_len for point in points]
+    axes.axhline(1, color=LINE, linewidth=1)
+    axes.plot(lengths, [point.ratio for point in points], "o-", color=BLUE)
+    for point in points:
+        label = f"{point.scratch_bytes / 1e6:,.3g} MB"
+        axes.annotate(
+            label, (point.seq_len, point.ratio), (0, 7), textcoords="offset points", ha="center", fontsize=8.5
+        )
+    axes.set(xscale="log", xlabel="tokens", ylabel="time by hand / time fused", ylim=(0, None))
+    axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    axes.minorticks_off()
+    axes.margins(x=0.08, y=0.18)
+    axes.set_title("What the table of scores costs (its size beside each point)", fontsize=10.5)
     return figure
 
 
