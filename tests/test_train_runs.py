@@ -33,6 +33,13 @@ def learners(monkeypatch, solved):
     monkeypatch.setattr(parts, "mine", lambda name: solved[name] if name in SOLVED else getattr(oracle, name))
 
 
+def fails(error):
+    def failing(*args):
+        raise error
+
+    return failing
+
+
 @pytest.mark.parametrize(("track", "measure"), [("a", "exact_match"), ("b", "bits_per_byte")])
 def test_a_run_learns_and_leaves_its_papers(tmp_path, track, measure):
     """Does the loss fall, and do the four papers lie there with what was measured and with nothing else?"""
@@ -177,10 +184,10 @@ def test_when_memory_runs_out_the_batch_is_halved(tmp_path, monkeypatch, error, 
 
 def test_memory_that_never_suffices_is_said(tmp_path, monkeypatch):
     """Not even one sequence fits: an error in plain words, not an endless loop? And other errors pass as they are?"""
-    monkeypatch.setattr(toys.Language, "loss", lambda *args: (_ for _ in ()).throw(torch.OutOfMemoryError("no")))
+    monkeypatch.setattr(toys.Language, "loss", fails(torch.OutOfMemoryError("no")))
     with pytest.raises(TrainError, match="not even one sequence"):
         toys.train(tmp_path / "1")
-    monkeypatch.setattr(toys.Language, "loss", lambda *args: (_ for _ in ()).throw(RuntimeError("size mismatch")))
+    monkeypatch.setattr(toys.Language, "loss", fails(RuntimeError("size mismatch")))
     with pytest.raises(RuntimeError, match="size mismatch"):
         toys.train(tmp_path / "2")
 

@@ -23,7 +23,7 @@ class TrainConfig:
     d_model: int = 128  # the smallest width that learns every sentence of the grammar
     n_layers: int = 2  # in each stack
     n_heads: int = 4  # d_head = 32
-    d_ff: int = 512  # four times d_model, as in the paper
+    d_ff: int = 256  # twice d_model: measured as good on this grammar as four times, and a third faster
     dropout: float = 0.0  # every batch is new or nearly so: there is nothing to memorise
     init_std: float = 0.09  # 1 / √d_model: scaled by √d_model, a row of the table is then as large as its position
     # the text
@@ -32,11 +32,11 @@ class TrainConfig:
     scope: str = "stdlib"  # track b: the same text on every machine of one Python; "installed" is larger
     seq_len: int = 128  # track b: about ten lines of code
     # the run
-    steps: int = 960  # measured: every unseen sentence right
+    steps: int = 600  # measured: 99.7 % of unseen sentences right
     batch_size: int = 64  # sequences per update, on all devices together
     accumulation: int = 1  # parts per device that a batch comes in; doubled where memory runs out
     lr: float = 3e-3  # small models stand large steps
-    lr_floor: float = 0.1  # the last learning rate, as a share of lr
+    lr_floor: float = 0.01  # the last learning rate, as a share of lr: the last errors go when it is small
     warmup: int = 50  # Adam's variance knows nothing in the first steps
     weight_decay: float = 0.1  # of matrices only; norms and biases are free
     beta1: float = 0.9

@@ -27,9 +27,8 @@ class Updater:
         self.device = torch.device(config.device)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         scaling = config.precision == "fp16"
-        self.scaler = torch.amp.GradScaler(
-            self.device.type, enabled=scaling, init_scale=FIRST_SCALE, growth_interval=1_000
-        )
+        scale = dict(init_scale=FIRST_SCALE, growth_interval=1_000)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=scaling, **scale)
         self.use(model)
         # GradScaler asks an optimiser for its param_groups; a learner's AdamW has none
         self.param_groups = [{"params": self.parameters}]
