@@ -92,7 +92,7 @@ def renamed(change):
 register(
     expected=oracle.flops_per_token,
     phase=PHASE,
-    section="7.9",
+    section="7.3",
     hint="6 per entry of the matrices, output layer included; attention: 12 · L · d_model · seq_len, or half of it.",
     grad=False,
     bans=(),
@@ -222,7 +222,7 @@ def no_total(**given):
 register(
     expected=oracle.training_memory,
     phase=PHASE,
-    section="7.9",
+    section="7.4",
     hint="16 bytes per parameter; L · tokens · (6 d_model + 2 d_kv + 2 d_ff) elements; logits twice, 4 bytes each.",
     grad=False,
     bans=(),

@@ -45,7 +45,7 @@ def of_any_peak(tokens_per_second, flops, peak):
 register(
     expected=oracle.mfu,
     phase=PHASE,
-    section="7.10",
+    section="7.16",
     hint="tokens_per_second · flops / peak; refuse a peak that is not positive and finite, and a ratio above 1.",
     grad=False,
     bans=(),
@@ -54,6 +54,7 @@ register(
         speed("a GPU", 185_000.0, 8.55e8, 312e12),
         speed("a laptop", 10_500.0, 5.2e6, 88.7e9),
         speed("ints", 441_000, 798_000_000, 788_000_000_000_000),
+        speed("counted in 10¹⁵ operations", 185_000.0, 8.55e-7, 0.312),
         speed("nothing yet", 0.0, 8e8, 1e14),
         speed("exactly the peak", 1000.0, 2e9, 2e12),
         speed("104 %", 412_000.0, 7.98e8, 316e12, refusal),
@@ -106,7 +107,7 @@ def divides_by_anything(loss_sum, n_bytes):
 register(
     expected=oracle.bits_per_byte,
     phase=PHASE,
-    section="7.7",
+    section="7.14",
     hint="a nat is 1 / ln 2 bits; divide by all bytes of the text.",
     grad=False,
     bans=(),

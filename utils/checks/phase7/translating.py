@@ -141,7 +141,7 @@ OTHERS = ("there is a guide on the mat", "a dog ran to the tree today")
 register(
     expected=oracle.bleu,
     phase=PHASE,
-    section="7.6",
+    section="7.10",
     hint="clipped matches and totals of n-grams summed over all sentences, then divided; penalty · geometric mean.",
     grad=False,
     bans=("bleu",),
@@ -286,7 +286,7 @@ def refuses_no_words(weights, pad_mask):
 register(
     expected=oracle.alignment_from_attention,
     phase=PHASE,
-    section="7.7",
+    section="7.11",
     hint="average over heads, keep the columns of words, argmax along them.",
     grad=False,
     bans=(),
