@@ -1,0 +1,161 @@
+"""Sentences and their translations, drawn together: both sides grow from one tree, so the translation is always right.
+
+sentence   noun phrase · [not] verb · [noun phrase] · [manner] · [place] · [time]
+noun phrase  determiner · [good or bad] · [adjective] · noun · [of · noun phrase]
+"""
+
+import random
+from dataclasses import dataclass
+
+from utils.data import lexicon, spanish
+from utils.data.held_out import is_held_out
+
+PLURAL, PAST, NEGATED = 0.35, 0.5, 0.2  # shares of noun phrases, and of sentences
+ADJECTIVE, GOOD_OR_BAD, OF = 0.35, 0.1, 0.1  # how often a noun phrase has one
+TRANSITIVE, ADVERB, PLACE, TIME = 0.55, 0.2, 0.35, 0.2  # how often a sentence has one
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sentence and its translation. alignment: (place of source word, place of target word) of content words."""
+
+    source: str
+    target: str
+    alignment: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A pair with what the splits ask about: has it a pair of words that training never shows together?"""
+
+    pair: Pair
+    n_words: int
+    held_out: bool
+
+
+class Writer:
+    """Both sides of a sentence, growing word by word, with the links between content words."""
+
+    def __init__(self):
+        self.source, self.target, self.links, self.held_out = [], [], [], False
+
+    def say(self, source="", target=""):
+        """Words without a link: determiners, prepositions, helpers."""
+        self.source += source.split()
+        for word in target.split():
+            self.target[-1:] = spanish.contract(self.target[-1], word) if self.target else [word]
+
+    def link(self, source, target):
+        """A content word at the end of each side; both are already said."""
+        self.links.append((source, target))
+
+    def pair(self):
+        source, target = (" ".join(words) for words in (self.source, self.target))
+        return Pair(source[0].upper() + source[1:], target[0].upper() + target[1:], tuple(sorted(self.links)))
+
+
+class Grammar:
+    """Draws sentences; `seed` decides all of them. Uses only random(), whose numbers Python promises to keep."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed).random
+
+    def chance(self, share):
+        return self.random() < share
+
+    def choose(self, options):
+        return options[int(self.random() * len(options))]
+
+    def draw(self):
+        """One Draw."""
+        out, past = Writer(), self.chance(PAST)
+        verb = self.choose(lexicon.transitive if self.chance(TRANSITIVE) else lexicon.intransitive)
+        subject, many = self.noun_phrase(out, verb.subjects)
+        self.verb(out, verb, many, past)
+        if verb.objects:
+            self.noun_phrase(out, verb.objects, verb=verb)
+        alive = set(subject.classes) & set("PA")
+        if alive and self.chance(ADVERB):
+            self.adverb(out, lexicon.MANNER)
+        if self.chance(PLACE):
+            self.place(out, verb)
+        if self.chance(TIME):
+            unfit = lexicon.ONLY_PRESENT if past else lexicon.ONLY_PAST
+            self.adverb(out, {word: lexicon.TIME[word] for word in lexicon.TIME if word not in unfit})
+        return Draw(out.pair(), len(out.source), out.held_out)
+
+    def noun_phrase(self, out, classes, verb=None, depth=0):
+        """Say one whose noun is of one of `classes`; as the object of `verb` if given. Returns noun, many."""
+        noun, many = self.choose(_nouns_of(classes)), self.chance(PLURAL)
+        determiner = self.choose([d for d in lexicon.determiners if d.english[many]])
+        good = self.choose(lexicon.before_the_noun) if self.chance(GOOD_OR_BAD) else None
+        fitting = _adjectives_of(noun) if self.chance(ADJECTIVE) else ()
+        adjective = self.choose(fitting) if fitting else None
+        if verb:
+            out.held_out |= is_held_out(verb.english[0], noun.english)
+            if set(noun.classes) & set("PA"):
+                out.say(target="a")  # the personal a
+        write_noun_phrase(out, determiner, good, adjective, noun, many)
+        if depth == 0 and set(noun.classes) & set("TFV") and self.chance(OF):
+            out.say("of", "de")
+            self.noun_phrase(out, "P", depth=1)
+        return noun, many
+
+    def verb(self, out, verb, many, past):
+        base, third, then = verb.english
+        negated = self.chance(NEGATED)
+        if negated:
+            out.say("did not" if past else "do not" if many else "does not", "no")
+        out.say(base if negated else then if past else base if many else third, verb.spanish[past][many])
+        out.link(len(out.source) - 1, len(out.target) - 1)
+
+    def adverb(self, out, words):
+        english = self.choose(sorted(words))
+        out.say(english, words[english])
+        out.link(len(out.source) - 1, len(out.target) - 1)
+
+    def place(self, out, verb):
+        """here, near the house, or (where the verb goes somewhere) to the house."""
+        if verb.goes and self.chance(0.5):
+            out.say("to", "a")
+            self.noun_phrase(out, "L", depth=1)
+        elif self.chance(0.15):
+            self.adverb(out, lexicon.PLACE)
+        else:
+            english = self.choose(sorted(lexicon.PREPOSITIONS))
+            word, classes = lexicon.PREPOSITIONS[english]
+            out.say(english, word)
+            self.noun_phrase(out, classes, depth=1)
+
+
+def write_noun_phrase(out, determiner, good, adjective, noun, many):
+    """English: the good black cat · Spanish: el buen gato negro."""
+    out.held_out |= any(word is not None and is_held_out(noun.english, word.english) for word in (good, adjective))
+    words = [word.english for word in (good, adjective) if word] + [noun.plural if many else noun.english]
+    article = determiner.english[many]
+    out.say("an" if article == "a" and words[0][0] in "aeiou" else article)
+    out.say(target=determiner.spanish[many][noun.gender == "f"])
+    start = len(out.source)
+    out.say(" ".join(words))
+    end = len(out.source) - 1
+    if good:
+        short = noun.gender == "m" and not many
+        out.say(target=good.short if short else spanish.agree(good.spanish, noun.gender, many))
+        out.link(start, len(out.target) - 1)
+    out.say(target=noun.spanish_plural if many else noun.spanish)
+    out.link(end, len(out.target) - 1)
+    if adjective:
+        out.say(target=spanish.agree(adjective.spanish, noun.gender, many))
+        out.link(end - 1, len(out.target) - 1)
+
+
+def _nouns_of(classes, known={}):  # noqa: B006 - a memory: the lexicon never changes
+    if classes not in known:
+        known[classes] = [noun for noun in lexicon.nouns if set(noun.classes) & set(classes)]
+    return known[classes]
+
+
+def _adjectives_of(noun, known={}):  # noqa: B006
+    if noun not in known:
+        known[noun] = [word for word in lexicon.adjectives if set(word.classes) & set(noun.classes)]
+    return known[noun]
