@@ -2,6 +2,6 @@
 
 PHASE = "phase7_capstone"
 SECTIONS = (
-    *("corpus", "evaluating", "resuming", "overfitting", "ranks"),  # training
+    *("corpus", "overfitting", "evaluating", "resuming", "ranks"),  # training
     *("costs", "measuring", "translating"),
 )
