@@ -136,6 +136,10 @@ class Noun:
     gender: str
     classes: str
 
+    def is_any(self, classes):
+        """Is it of one of these classes?"""
+        return any([letter in self.classes for letter in classes])
+
 
 @dataclass(frozen=True)
 class Adjective:
