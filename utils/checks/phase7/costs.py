@@ -154,7 +154,7 @@ register(
 # ---- training_memory -----------------------------------------------------------------------------
 
 
-def step(name, batch, seq_len, width, base=SMALL, make=case, fused=None, **options):
+def sized(name, batch, seq_len, width, base=SMALL, make=case, fused=None, **options):
     """The default dtype is the usual one: who counts the bytes of a tensor of their own means float32."""
     args = dict(config=Fixture("config", base | options), batch=batch, seq_len=seq_len, bytes_per_element=width)
     return make(name, args if fused is None else args | dict(fused=fused), default_dtype="float32")
@@ -228,12 +228,12 @@ register(
     bans=(),
     script="training_memory",
     cases=(
-        step("2 bytes, fused", 3, 7, 2),
-        step("4 bytes, a table for each head", 3, 7, 4, fused=False),
-        step("grouped heads, untied", 2, 11, 2, fused=False, n_kv_heads=2, tied=False),
-        step("one token, 1 byte", 1, 1, 1, fused=True, n_layers=1, d_ff=200),
-        step("GPT-2 small, 16 × 1,024", 16, 1024, 2, GPT2),
-        step("an encoder-decoder", 2, 9, 2, make=refusal, src_vocab_size=31),
+        sized("2 bytes, fused", 3, 7, 2),
+        sized("4 bytes, a table for each head", 3, 7, 4, fused=False),
+        sized("grouped heads, untied", 2, 11, 2, fused=False, n_kv_heads=2, tied=False),
+        sized("one token, 1 byte", 1, 1, 1, fused=True, n_layers=1, d_ff=200),
+        sized("GPT-2 small, 16 × 1,024", 16, 1024, 2, GPT2),
+        sized("an encoder-decoder", 2, 9, 2, make=refusal, src_vocab_size=31),
     ),
     mistakes={
         "weights, gradients and Adam stay in float32": held(in_half),

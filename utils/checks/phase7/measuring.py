@@ -54,6 +54,7 @@ register(
         speed("a GPU", 185_000.0, 8.55e8, 312e12),
         speed("a laptop", 10_500.0, 5.2e6, 88.7e9),
         speed("ints", 441_000, 798_000_000, 788_000_000_000_000),
+        speed("counted in 10¹⁵ operations", 185_000.0, 8.55e-7, 0.312),
         speed("nothing yet", 0.0, 8e8, 1e14),
         speed("exactly the peak", 1000.0, 2e9, 2e12),
         speed("104 %", 412_000.0, 7.98e8, 316e12, refusal),
@@ -85,7 +86,7 @@ register(
 # ---- bits_per_byte -------------------------------------------------------------------------------
 
 
-def text(name, loss_sum, n_bytes, make=case):
+def spelled(name, loss_sum, n_bytes, make=case):
     return make(name, dict(loss_sum=loss_sum, n_bytes=n_bytes))
 
 
@@ -112,13 +113,13 @@ register(
     bans=(),
     script="bits_per_byte",
     cases=(
-        text("a small text", 812.5, 397),
-        text("a validation split", 917_344.2, 530_112),
-        text("one byte", 5.545177444479562, 1),
-        text("nothing lost", 0.0, 12),
-        text("a tensor", normal(std=0.1, shift=9.0), 7),
-        text("no bytes", 12.5, 0, refusal),
-        text("fewer", 12.5, -3, refusal),
+        spelled("a small text", 812.5, 397),
+        spelled("a validation split", 917_344.2, 530_112),
+        spelled("one byte", 5.545177444479562, 1),
+        spelled("nothing lost", 0.0, 12),
+        spelled("a tensor", normal(std=0.1, shift=9.0), 7),
+        spelled("no bytes", 12.5, 0, refusal),
+        spelled("fewer", 12.5, -3, refusal),
     ),
     mistakes={
         "losses are in nats: a nat is 1 / ln 2 bits": spread(lambda loss, n: loss / n),
