@@ -4,6 +4,7 @@ sentence   noun phrase · [not] verb · [noun phrase] · [manner] · [place] · 
 noun phrase  determiner · [good or bad] · [adjective] · noun · [of · noun phrase]
 """
 
+import functools
 import random
 from dataclasses import dataclass
 
@@ -13,6 +14,10 @@ from utils.data.held_out import is_held_out
 PLURAL, PAST, NEGATED = 0.35, 0.5, 0.2  # shares of noun phrases, and of sentences
 ADJECTIVE, GOOD_OR_BAD, OF = 0.35, 0.1, 0.1  # how often a noun phrase has one
 TRANSITIVE, ADVERB, PLACE, TIME = 0.55, 0.2, 0.35, 0.2  # how often a sentence has one
+DETERMINERS = [[word for word in lexicon.determiners if word.english[many]] for many in (False, True)]
+ADJECTIVES = {
+    noun.english: [word for word in lexicon.adjectives if noun.is_any(word.classes)] for noun in lexicon.nouns
+}
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Writer:
         """Words without a link: determiners, prepositions, helpers."""
         self.source += source.split()
         for word in target.split():
-            self.target[-1:] = spanish.contract(self.target[-1], word) if self.target else [word]
+            spanish.append(self.target, word)
 
     def link(self, source, target):
         """A content word at the end of each side; both are already said."""
@@ -74,11 +79,10 @@ class Grammar:
         self.verb(out, verb, many, past)
         if verb.objects:
             self.noun_phrase(out, verb.objects, verb=verb)
-        alive = set(subject.classes) & set("PA")
-        if alive and self.chance(ADVERB):
+        if subject.is_any("PA") and verb.english[0] not in lexicon.NO_MANNER and self.chance(ADVERB):
             self.adverb(out, lexicon.MANNER)
         if self.chance(PLACE):
-            self.place(out, verb)
+            self.place(out, verb, subject)
         if self.chance(TIME):
             unfit = lexicon.ONLY_PRESENT if past else lexicon.ONLY_PAST
             self.adverb(out, {word: lexicon.TIME[word] for word in lexicon.TIME if word not in unfit})
@@ -87,16 +91,16 @@ class Grammar:
     def noun_phrase(self, out, classes, verb=None, depth=0):
         """Say one whose noun is of one of `classes`; as the object of `verb` if given. Returns noun, many."""
         noun, many = self.choose(_nouns_of(classes)), self.chance(PLURAL)
-        determiner = self.choose([d for d in lexicon.determiners if d.english[many]])
+        determiner = self.choose(DETERMINERS[many])
         good = self.choose(lexicon.before_the_noun) if self.chance(GOOD_OR_BAD) else None
-        fitting = _adjectives_of(noun) if self.chance(ADJECTIVE) else ()
+        fitting = ADJECTIVES[noun.english] if self.chance(ADJECTIVE) else ()
         adjective = self.choose(fitting) if fitting else None
         if verb:
             out.held_out |= is_held_out(verb.english[0], noun.english)
-            if set(noun.classes) & set("PA"):
+            if noun.is_any("PA"):
                 out.say(target="a")  # the personal a
         write_noun_phrase(out, determiner, good, adjective, noun, many)
-        if depth == 0 and set(noun.classes) & set("TFV") and self.chance(OF):
+        if depth == 0 and noun.is_any("TFV") and determiner.english[0] != "my" and self.chance(OF):
             out.say("of", "de")
             self.noun_phrase(out, "P", depth=1)
         return noun, many
@@ -110,11 +114,11 @@ class Grammar:
         out.link(len(out.source) - 1, len(out.target) - 1)
 
     def adverb(self, out, words):
-        english = self.choose(sorted(words))
+        english = self.choose(list(words))
         out.say(english, words[english])
         out.link(len(out.source) - 1, len(out.target) - 1)
 
-    def place(self, out, verb):
+    def place(self, out, verb, subject):
         """here, near the house, or (where the verb goes somewhere) to the house."""
         if verb.goes and self.chance(0.5):
             out.say("to", "a")
@@ -122,7 +126,9 @@ class Grammar:
         elif self.chance(0.15):
             self.adverb(out, lexicon.PLACE)
         else:
-            english = self.choose(sorted(lexicon.PREPOSITIONS))
+            unfit = lexicon.ONLY_WITHOUT_OBJECT if verb.objects else set()
+            unfit = unfit | (set() if subject.is_any("PA") else lexicon.ONLY_OF_THE_LIVING)
+            english = self.choose([word for word in lexicon.PREPOSITIONS if word not in unfit])
             word, classes = lexicon.PREPOSITIONS[english]
             out.say(english, word)
             self.noun_phrase(out, classes, depth=1)
@@ -130,8 +136,9 @@ class Grammar:
 
 def write_noun_phrase(out, determiner, good, adjective, noun, many):
     """English: the good black cat · Spanish: el buen gato negro."""
-    out.held_out |= any(word is not None and is_held_out(noun.english, word.english) for word in (good, adjective))
-    words = [word.english for word in (good, adjective) if word] + [noun.plural if many else noun.english]
+    before = [word.english for word in (good, adjective) if word]
+    out.held_out |= any([is_held_out(noun.english, word) for word in before])
+    words = [*before, noun.plural if many else noun.english]
     article = determiner.english[many]
     out.say("an" if article == "a" and words[0][0] in "aeiou" else article)
     out.say(target=determiner.spanish[many][noun.gender == "f"])
@@ -149,13 +156,6 @@ def write_noun_phrase(out, determiner, good, adjective, noun, many):
         out.link(end - 1, len(out.target) - 1)
 
 
-def _nouns_of(classes, known={}):  # noqa: B006 - a memory: the lexicon never changes
-    if classes not in known:
-        known[classes] = [noun for noun in lexicon.nouns if set(noun.classes) & set(classes)]
-    return known[classes]
-
-
-def _adjectives_of(noun, known={}):  # noqa: B006
-    if noun not in known:
-        known[noun] = [word for word in lexicon.adjectives if set(word.classes) & set(noun.classes)]
-    return known[noun]
+@functools.cache
+def _nouns_of(classes):
+    return [noun for noun in lexicon.nouns if noun.is_any(classes)]

@@ -24,6 +24,6 @@ def is_held_out(one, other):
 
 
 def part_of(source):
-    """To which part a sentence belongs: "test", "fresh" or "train"."""
+    """To which part a sentence belongs: "iid" (the test), "fresh" or "train"."""
     share = _share(source)
-    return "test" if share < TEST else "fresh" if share < TEST + FRESH else "train"
+    return "iid" if share < TEST else "fresh" if share < TEST + FRESH else "train"

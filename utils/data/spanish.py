@@ -1,6 +1,7 @@
 """What Spanish does to words: plurals, genders, and two words that become one."""
 
 EXCEPTIONS = {"joven": "jóvenes"}  # the stress stays where it was, so an accent appears
+CONTRACTED = {"a": "al", "de": "del"}  # what becomes of them before el
 STRESSED = {"á": "a", "é": "e", "í": "i", "ó": "o", "ú": "u"}
 
 
@@ -30,6 +31,9 @@ def agree(adjective, gender, many):
     return plural(word) if many else word
 
 
-def contract(first, second):
-    """How `first` and `second` are written side by side: a + el is al, de + el is del."""
-    return [{"a": "al", "de": "del"}[first]] if first in ("a", "de") and second == "el" else [first, second]
+def append(words, word):
+    """Write `word` after `words` (a list that is changed): a + el becomes al, de + el becomes del."""
+    if word == "el" and words and words[-1] in CONTRACTED:
+        words[-1] = CONTRACTED[words[-1]]
+    else:
+        words.append(word)

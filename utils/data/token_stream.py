@@ -66,10 +66,7 @@ def _cut(source, merges, ids, bpe):
     ]
     end = BYTES + len(merges)
     pieces = bpe.encode_all([word for word in kinds.numbers if word is not None], merges)
-    try:
-        spellings = [[end], *([ids[piece] for piece in row] for row in pieces)]
-    except KeyError as error:
-        raise CorpusError(f"bpe_encode gave {error.args[0]!r}, which is no byte and no merge") from None
+    spellings = [[end], *([ids[piece] for piece in row] for row in pieces)]
     return tuple(words.spelled(part, spellings) for part in places)
 
 

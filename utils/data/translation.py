@@ -37,37 +37,35 @@ def corpus(n_pairs=20_000, seed=0, n_test=1_000):
     """Draw a TranslationCorpus. A larger one of the same seed begins with the smaller one."""
     if n_pairs < 1 or n_test < 0:
         raise CorpusError(f"a corpus needs at least one pair to train on, got n_pairs={n_pairs}, n_test={n_test}")
-    tests = {name: _draw(name, seed, n_test) for name in _WANTED if name not in ("train", "fresh")}
-    return TranslationCorpus(_draw("train", seed, n_pairs), tests, *vocabularies())
+    drawn = _draw(f"{int(seed)}", {"train": n_pairs, "iid": n_test, "compositional": n_test, "length": n_test})
+    return TranslationCorpus(drawn.pop("train"), drawn, *vocabularies())
 
 
 def fresh(seed, n):
     """n pairs of the iid law that are in no corpus's training or test: sentences for the judge."""
-    return _draw("fresh", seed, n)
+    return _draw(f"fresh {int(seed)}", {"fresh": n})["fresh"]
 
 
-_WANTED = {
-    "train": lambda draw: _short(draw) and not draw.held_out and part_of(draw.pair.source) == "train",
-    "iid": lambda draw: _short(draw) and not draw.held_out and part_of(draw.pair.source) == "test",
-    "fresh": lambda draw: _short(draw) and not draw.held_out and part_of(draw.pair.source) == "fresh",
-    "compositional": lambda draw: _short(draw) and draw.held_out,
-    "length": lambda draw: not _short(draw) and not draw.held_out and draw.n_words <= LONGEST_SOURCE,
-}
+def kind(draw):
+    """Where a sentence belongs: "train", "iid", "fresh", "compositional", "length", or None: nowhere."""
+    if draw.n_words > LONGEST_SOURCE or len(draw.pair.target.split()) > LONGEST_TARGET:
+        return None
+    if draw.n_words > LONGEST_TRAINED:
+        return None if draw.held_out else "length"  # long and new pairs: nobody could say which of them was hard
+    return "compositional" if draw.held_out else part_of(draw.pair.source)
 
 
-def _short(draw):
-    return draw.n_words <= LONGEST_TRAINED
-
-
-def _draw(name, seed, n):
-    """The first n different sentences of this kind, in the order of the seed."""
-    grammar, wanted = Grammar(f"{name} {int(seed)}"), _WANTED[name]
-    pairs = {TITLE.source: TITLE} if name == "iid" and n else {}
-    while len(pairs) < n:
+def _draw(seed, wanted):
+    """{kind: its first different sentences, as many as wanted}, sorted out of one row of draws."""
+    grammar, found = Grammar(seed), {name: {} for name in wanted}
+    if wanted.get("iid"):
+        found["iid"][TITLE.source] = TITLE
+    while any(len(found[name]) < n for name, n in wanted.items()):
         draw = grammar.draw()
-        if wanted(draw) and len(draw.pair.target.split()) <= LONGEST_TARGET:
-            pairs.setdefault(draw.pair.source, draw.pair)
-    return list(pairs.values())
+        name = kind(draw)
+        if len(found.get(name, ())) < wanted.get(name, 0):
+            found[name].setdefault(draw.pair.source, draw.pair)
+    return {name: list(pairs.values()) for name, pairs in found.items()}
 
 
 @functools.cache
@@ -167,7 +165,8 @@ def _order(seed, epoch, n):
 
 def _padded(rows):
     """(ids, mask) of rows of different lengths, as wide as the longest."""
-    width = max(map(len, rows))
-    ids = torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows])
-    lengths = torch.tensor([len(row) for row in rows])
-    return ids, torch.arange(width) < lengths[:, None]
+    lengths = np.array([len(row) for row in rows])
+    mask = np.arange(max(lengths)) < lengths[:, None]
+    ids = np.full(mask.shape, PAD)
+    ids[mask] = [n for row in rows for n in row]
+    return torch.from_numpy(ids), torch.from_numpy(mask)

@@ -11,10 +11,10 @@ import numpy as np
 
 WORD = re.compile(
     rb"\n+ *"  # line ends with the indentation of the next line
-    rb"| ?[A-Za-z_\x80-\xff]+"  # names, with the space before them
+    rb"| ?_?(?:[A-Z]?[a-z\x80-\xff]+|[A-Z]+)"  # parts of names, with what stands before: there are fewer than names
     rb"| ?[0-9]{1,3}"  # numbers, three digits at most: there are few such words
     rb"| ?[!-/:-@\[-^`{-~]+"  # operators and brackets that stand together
-    rb"| +(?= )| "  # spaces, but for the last, which goes with what follows
+    rb"| +(?= )| |_+"  # spaces, but for the last, which goes with what follows
     rb"|[\x00-\x1f\x7f]"  # anything else
 )
 
