@@ -8,7 +8,15 @@ that a learner's function could read: `build` returns a bare module.
 import torch
 from torch import nn
 
-from utils.observe import fixtures_blocks, fixtures_masked, fixtures_model, fixtures_serving, fixtures_training, layers
+from utils.observe import (
+    fixtures_blocks,
+    fixtures_capstone,
+    fixtures_masked,
+    fixtures_model,
+    fixtures_serving,
+    fixtures_training,
+    layers,
+)
 
 WIDTH = 8  # of the inputs of every attention here
 OUT = 5
@@ -139,6 +147,7 @@ class _Whisper(nn.Module):
 
 
 KINDS = {"attention": _Attention, "mean": _Mean, "whisper": _Whisper}
+FAMILIES = (fixtures_blocks, fixtures_capstone, fixtures_masked, fixtures_model, fixtures_serving, fixtures_training)
 
 
 def build(name, options):
@@ -147,7 +156,7 @@ def build(name, options):
 
     options may hold `training`: the flag it is handed over with.
     """
-    for family in (fixtures_blocks, fixtures_masked, fixtures_model, fixtures_serving, fixtures_training):
+    for family in FAMILIES:
         if name in family.KINDS:
             return family.KINDS[name](**options)
     if name in layers.MAKERS:

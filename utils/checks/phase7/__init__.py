@@ -1,0 +1,7 @@
+"""The checks of phase 7. SECTIONS, in the order of the notebook: importing one registers its exercises."""
+
+PHASE = "phase7_capstone"
+SECTIONS = (
+    *("corpus", "overfitting", "evaluating", "resuming", "ranks"),  # training
+    *("measuring",),
+)
