@@ -36,7 +36,7 @@ class TrainConfig:
     batch_size: int = 64  # sequences per update, on all devices together
     accumulation: int = 1  # parts per device that a batch comes in; doubled where memory runs out
     lr: float = 3e-3  # small models stand large steps
-    lr_floor: float = 0.01  # the last learning rate, as a share of lr: the last errors go when it is small
+    lr_floor: float = 0.01  # the last learning rate, as a share of lr: the last wrong words go when steps are small
     warmup: int = 50  # Adam's variance knows nothing in the first steps
     weight_decay: float = 0.1  # of matrices only; norms and biases are free
     beta1: float = 0.9
@@ -82,7 +82,7 @@ _ROWS = {
     ),
     ("b", "smoke"): dict(  # 0.16 M parameters; std 0.1 and lr 4e-3, or it stays at how often each token occurs
         d_model=64, n_layers=2, n_heads=4, d_ff=256, init_std=0.1, steps=400, batch_size=8, lr=4e-3, warmup=20,
-        beta2=0.99, eps=1e-8,
+        lr_floor=0.1, beta2=0.99, eps=1e-8,
     ),
     ("b", "laptop"): dict(  # 5.8 M parameters, 10 M tokens
         d_model=256, n_layers=6, n_heads=8, d_ff=1_024, init_std=0.04, vocab_size=4_096, seq_len=256, steps=2_400,
