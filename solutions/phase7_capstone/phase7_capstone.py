@@ -50,9 +50,7 @@
 # always: **rows are tokens**, and **a mask is `True` where looking is allowed**.
 
 # %% tags=["setup"]
-import hashlib
 import math
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -60,7 +58,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from utils import check, measure, notes, plots, widgets
+from utils import check, measure, plots, widgets
 from utils.config import ModelConfig
 from utils.data import python_source, token_stream, translation
 from utils.lesson import finished, need, predict, reveal, show
@@ -289,8 +287,9 @@ with need("training_memory"):
 # %% [markdown]
 # Play with it: which sizes fit into 16 GB, and what does a day on one card buy?
 
-# %%
-widgets.training_planner()
+# %% tags=["demo"]
+with need("training_memory", "flops_per_token"):
+    widgets.training_planner(training_memory, flops_per_token)
 
 # %% [markdown]
 # ---
@@ -318,7 +317,52 @@ for step in range(400):
 # Gradients pile up, the steps overshoot, and the loss jumps about. On a long run with a small learning rate that looks like "it
 # learns slowly". On one batch it is plain to see.
 
-# (missing overfit_one_batch)
+# %% [markdown]
+# ### Exercise 7.5 · `overfit_one_batch` · core · about 10 min
+# - **Build** the loop. `loss(model)` is the loss of one batch, always the same. Learn it by heart in **eval mode**: dropout is
+#   noise, and noise cannot be learned.
+# - Return `steps + 1` floats: the loss before the first step, and after each. A loss that is no number (nan, inf): raise
+#   `ValueError` before a step is made with it.
+# - Put every part's train/eval flag back, also where it raises.
+# - **Done when** the check below passes.
+#
+# <details><summary>Hint 1 · where</summary>Four lines make a step: zero, loss, backward, step. What comes after the last one?</details>
+# <details><summary>Hint 2 · what</summary><code>loss(model).item()</code> is a number; the tensor itself would keep the whole graph
+# alive.</details>
+# <details><summary>Hint 3 · how</summary><code>flags = [(part, part.training) for part in model.modules()]</code>;
+# <code>try: … finally:</code> put them back; <code>math.isfinite</code>.</details>
+
+# %% exercise="overfit_one_batch"
+def overfit_one_batch(model, optimizer, loss, steps):
+    """Learn one batch by heart.
+
+    loss(model) -> the loss of that batch, a tensor without axes; optimizer: of the model's parameters
+    Returns a list of steps + 1 floats: the loss before the first step, then after each.
+    Promises: eval mode while it lasts, every part's flag as before afterwards.
+    Raises ValueError for a loss that is nan or infinite; no step is made with it.
+    """
+    ### BEGIN SOLUTION
+    flags = [(part, part.training) for part in model.modules()]
+    model.eval()
+    losses = []
+    try:
+        for step in range(steps + 1):
+            now = loss(model)
+            losses.append(now.item())
+            if not math.isfinite(losses[-1]):
+                raise ValueError(f"the loss is {losses[-1]} after {step} steps")
+            if step < steps:
+                optimizer.zero_grad()
+                now.backward()
+                optimizer.step()
+    finally:
+        for part, training in flags:
+            part.training = training
+    return losses
+    ### END SOLUTION
+
+# %% check="overfit_one_batch"
+check(overfit_one_batch, points=4)
 
 # %% tags=["demo"]
 with need("overfit_one_batch"):
@@ -357,7 +401,48 @@ predict("leaky", "A language model's loss goes to 0.1 after 200 steps on fresh t
 # %%
 reveal("leaky", "it reads the answer", "Text is not that predictable. Celebrate after the test below.")
 
-# (missing sees_targets)
+# %% [markdown]
+# ### Exercise 7.6 · `sees_targets` · more · about 15 min
+# - **Build** the test: does any logit at a place depend on a token that comes **later** in its row? Return True or False.
+# - `model(tokens)` is (batch, seq_len, vocab_size). Keep the tokens you were given in front of whatever you change: some leaks
+#   show only there. Differences up to 1e-6 are rounding.
+# - Eval mode, no gradients; flags, tokens and random state as before.
+# - **Done when** the check below passes, all or nothing. It runs your test on 21 models. Some are innocent, and one of those
+#   is very good.
+#
+# <details><summary>Hint 1 · where</summary>A low loss is a suspicion. A proof: change a later token, and an earlier logit
+# moves.</details>
+# <details><summary>Hint 2 · what</summary>Do it for every place: some models look ahead only at the start, at the end, or very
+# far.</details>
+# <details><summary>Hint 3 · how</summary>For each <code>place</code> from 1: <code>other = tokens.clone()</code>; all tokens from there
+# on <code>(t + 1) % vocab_size</code>; compare <code>[:, :place]</code>.</details>
+
+# %% exercise="sees_targets"
+@torch.no_grad()
+def sees_targets(model, tokens):
+    """Does a language model read what it should predict?
+
+    model(tokens) -> logits (batch, seq_len, vocab_size); tokens (batch, seq_len), int64, all below vocab_size
+    Returns True if a logit moves, by more than 1e-6, when a later token of its row changes; else False.
+    Promises: eval mode while it lasts; model, flags, tokens and random state as before.
+    """
+    ### BEGIN SOLUTION
+    flags = [(part, part.training) for part in model.modules()]
+    model.eval()
+    logits = model(tokens)
+    found = False
+    for place in range(1, tokens.shape[1]):
+        other = tokens.clone()
+        other[:, place:] = (other[:, place:] + 1) % logits.shape[-1]
+        moved = (model(other)[:, :place] - logits[:, :place]).abs()  # (B, place, V)
+        found = found or bool((moved > 1e-6).any())
+    for part, training in flags:
+        part.training = training
+    return found
+    ### END SOLUTION
+
+# %% check="sees_targets"
+check(sees_targets, points=4)
 
 # %% tags=["demo"]
 with need("sees_targets"):
@@ -389,7 +474,48 @@ for mode in (True, True, False, False):
 # A fair test is a function of model and text alone: eval mode, no gradients, fixed windows side by side, **every** token after
 # the first a target exactly once. It returns a sum and a count, so that sums from many places add up.
 
-# (missing evaluate)
+# %% [markdown]
+# ### Exercise 7.7 · `evaluate` · core · about 12 min
+# - **Build** the test loss of a long text: windows of `seq_len` inputs, side by side, from the first token on. Every token
+#   after the first is a target **exactly once**; the last window may be shorter.
+# - Return the sum of all losses (in nats) and their number. Fewer than two tokens, or `seq_len` below 1: `ValueError`.
+# - Eval mode, no gradients, nothing drawn; every part's flag back afterwards.
+# - **Allowed** `F.cross_entropy`. **Done when** the check below passes.
+#
+# <details><summary>Hint 1 · where</summary>A window has seq_len inputs **and** as many targets: seq_len + 1 tokens. The next one
+# begins seq_len further.</details>
+# <details><summary>Hint 2 · what</summary>Neighbours share one token: it is the last target of one and the first input of the
+# next.</details>
+# <details><summary>Hint 3 · how</summary><code>piece = tokens[start : start + seq_len + 1]</code>; inputs <code>piece[:-1]</code>,
+# targets <code>piece[1:]</code>; <code>reduction="sum"</code>.</details>
+
+# %% exercise="evaluate"
+@torch.no_grad()
+def evaluate(model, tokens, seq_len):
+    """The loss of a language model on one long text, as a function of model and text alone.
+
+    model(tokens (batch, up to seq_len)) -> logits (batch, …, vocab_size); tokens (n,), int64
+    Returns loss_sum (float, nats), n_tokens (int, n - 1).
+    Promises: each target once; eval mode and no gradients while it lasts; flags and random state as before.
+    Raises ValueError for fewer than two tokens or seq_len below 1.
+    """
+    ### BEGIN SOLUTION
+    if len(tokens) < 2 or seq_len < 1:
+        raise ValueError("nothing to predict: it takes two tokens, and windows of at least 1")
+    flags = [(part, part.training) for part in model.modules()]
+    model.eval()
+    loss_sum = 0.0
+    for start in range(0, len(tokens) - 1, seq_len):
+        piece = tokens[start : start + seq_len + 1]
+        logits = model(piece[None, :-1])[0]  # (T, V)
+        loss_sum += F.cross_entropy(logits, piece[1:], reduction="sum").item()
+    for part, training in flags:
+        part.training = training
+    return loss_sum, len(tokens) - 1
+    ### END SOLUTION
+
+# %% check="evaluate"
+check(evaluate, points=4)
 
 # %% tags=["demo"]
 with need("evaluate"):
@@ -437,9 +563,74 @@ reveal("resume", "other ones", "Its two moments and its step count were lost.")
 # numbers still to come (of the generator that draws batches, and of torch, for dropout), and the step. It must be a
 # **snapshot**: `state_dict()` hands out the living tensors, and the next step would change them inside your state.
 
-# (missing training_state)
+# %% [markdown]
+# ### Exercise 7.8a · `training_state` · core · about 10 min
+# - **Build** the snapshot: a dict with the keys `"model"` and `"optimizer"` (their `state_dict()`), `"generator"` (its state),
+#   `"random"` (torch's own random state, a tensor) and `"step"`. Nothing in it may change when training goes on, however deep
+#   it lies.
+# - Taking it changes nothing: no flag, no gradient, no random number.
+# - **Done when** the check below passes. It goes on training before it looks at what you kept.
+#
+# <details><summary>Hint 1 · where</summary><code>state_dict()</code> of a model lends you the living weights. An optimizer's holds
+# dicts of dicts of tensors.</details>
+# <details><summary>Hint 2 · what</summary>One function of Python copies any nesting of dicts, lists and tensors.</details>
+# <details><summary>Hint 3 · how</summary><code>copy.deepcopy(optimizer.state_dict())</code>; <code>generator.get_state()</code>;
+# <code>torch.get_rng_state()</code>.</details>
 
-# (missing restore_state)
+# %% exercise="training_state"
+import copy
+
+
+def training_state(model, optimizer, generator, step):
+    """A snapshot of everything that the next step depends on.
+
+    generator: torch.Generator that draws the batches; step: int, steps made so far
+    Returns a dict with the keys model, optimizer, generator, random and step.
+    Promises: later steps do not change it, and taking it changes nothing.
+    """
+    ### BEGIN SOLUTION
+    return {
+        "model": copy.deepcopy(model.state_dict()),
+        "optimizer": copy.deepcopy(optimizer.state_dict()),
+        "generator": generator.get_state(),
+        "random": torch.get_rng_state(),
+        "step": step,
+    }
+    ### END SOLUTION
+
+# %% check="training_state"
+check(training_state, points=4)
+
+# %% [markdown]
+# ### Exercise 7.8b · `restore_state` · core · about 10 min
+# - **Build** the way back: put all of it into the model, optimizer and generator that are handed over, and into torch's own
+#   random state. Return the step.
+# - The state stays as it is, also while training goes on: somebody may want to come back to it **twice**.
+# - **Done when** the check below passes. It restores one state into two runs and trains on in both.
+#
+# <details><summary>Hint 1 · where</summary><code>load_state_dict</code> of a model copies numbers. That of an optimizer keeps the
+# tensors it is given, and writes into them.</details>
+# <details><summary>Hint 2 · what</summary>So hand the optimizer a copy.</details>
+# <details><summary>Hint 3 · how</summary><code>generator.set_state(…)</code>; <code>torch.set_rng_state(…)</code>.</details>
+
+# %% exercise="restore_state"
+def restore_state(state, model, optimizer, generator):
+    """Go back to a snapshot of training_state.
+
+    model, optimizer, generator: of the same kind as those it was taken of; they are changed
+    Returns the step of the snapshot, an int. Torch's own random state is put back, too.
+    Promises: every step from here on is, bit for bit, what it would have been; the state can be used again.
+    """
+    ### BEGIN SOLUTION
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+    generator.set_state(state["generator"])
+    torch.set_rng_state(state["random"])
+    return state["step"]
+    ### END SOLUTION
+
+# %% check="restore_state"
+check(restore_state, points=3)
 
 # %% tags=["demo"]
 with need("training_state", "restore_state"):
@@ -555,22 +746,19 @@ def bleu(hypotheses, references):
     Papineni et al. 2002. Equals sacrebleu with tokenize="none", smooth_method="none".
     """
     ### BEGIN SOLUTION
-    if len(hypotheses) != len(references) or not hypotheses:
-        raise ValueError("give as many hypotheses as references, at least one")
-    matches, totals, lengths = [0] * 4, [0] * 4, [0, 0]
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        said, wanted = hypothesis.split(), reference.split()
-        lengths[0] += len(said)
-        lengths[1] += len(wanted)
-        for n in range(1, 5):
-            found, known = (
-                Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1)) for words in (said, wanted)
-            )
-            matches[n - 1] += (found & known).total()
-            totals[n - 1] += found.total()
-    shares = [right / total if total else 0.0 for right, total in zip(matches, totals, strict=True)]
-    said, wanted = lengths
-    penalty = 0.0 if said == 0 else min(1.0, math.exp(1 - wanted / said))
+    if not hypotheses:
+        raise ValueError("no sentences: give at least one hypothesis, and as many references")
+    pairs = [(said.split(), wanted.split()) for said, wanted in zip(hypotheses, references, strict=True)]  # strict refuses
+    shares = []
+    for n in range(1, 5):
+        matches = total = 0
+        for pair in pairs:
+            said, wanted = (Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1)) for words in pair)
+            matches += (said & wanted).total()  # & keeps the smaller count
+            total += said.total()
+        shares.append(matches / total if total else 0.0)
+    said_len, wanted_len = (sum(len(pair[side]) for pair in pairs) for side in (0, 1))
+    penalty = min(1.0, math.exp(1 - wanted_len / said_len)) if said_len else 0.0
     score = penalty * math.prod(shares) ** 0.25
     return {"precisions": [100 * share for share in shares], "brevity_penalty": penalty, "bleu": 100 * score}
     ### END SOLUTION
@@ -642,7 +830,7 @@ with need("alignment_from_attention"):
     pair = max(corpus.tests["iid"][:50], key=lambda pair: len(pair.alignment))
     weights = measure.cross_attention(run_a.model, corpus, pair)[-1]
     mine_pairs = alignment_from_attention(weights, torch.ones(weights.shape[-1], dtype=torch.bool))
-    show(plots.alignment_map(weights.mean(0), pair),
+    show(plots.alignment_map(weights.mean(0), pair.source.split(), pair.target.split(), pair.alignment),
          f"Cross-attention of the last layer, averaged over heads, for “{pair.source}”: one row per Spanish word, gold pairs "
          "framed.")
     rates = measure.alignment_rate(run_a.model, corpus, corpus.tests["iid"][:300], align=alignment_from_attention)
@@ -661,7 +849,36 @@ with need("alignment_from_attention"):
 # grades loads it into the course's model and asks for translations of **fresh** sentences, which no corpus has. What your notebook
 # says about itself counts for nothing, and so does how the weights came about: only what they can do.
 
-# (missing trained_translator)
+# %% [markdown]
+# ### Exercise 7.12 · `trained_translator` · core · about 4 min
+# - **Train** above until it is good, copy the file `weights.safetensors` that `fit` wrote in `run_a.out` into the folder of **this
+#   notebook**, and return its path.
+# - Hand in both: the notebook, and beside it `weights.safetensors` (at most 20 MB, the course's names; `fit` says so if your
+#   module has others).
+# - **Done when** the check below passes: 300 new sentences, of which 95 % must be right word for word. 90 % earn 9 of the 10
+#   points, 80 % 7.5, 60 % 5, 30 % 2.5. Whoever grades draws other sentences.
+#
+# <details><summary>Hint 1 · where</summary>In <code>run_a.out</code>.</details>
+# <details><summary>Hint 2 · what</summary>Too few are right? Train longer: run the cell of 7.9 with more steps, or with a larger
+# tier.</details>
+# <details><summary>Hint 3 · how</summary><code>shutil.copy(source, "weights.safetensors")</code> returns where the copy
+# is.</details>
+
+# %% exercise="trained_translator"
+import shutil
+
+
+def trained_translator():
+    """Where the weights lie that you hand in, on track A.
+
+    Returns a path: weights.safetensors, beside this notebook.
+    """
+    ### BEGIN SOLUTION
+    return shutil.copy(run_a.out / "weights.safetensors", "weights.safetensors")
+    ### END SOLUTION
+
+# %% check="trained_translator"
+check(trained_translator, points=10)
 
 # %% [markdown]
 # ---
@@ -683,7 +900,45 @@ print("in both:", set(train) & set(val))
 # test text is in today's training. So let the **content** decide: hash it, and compare the number with the share you want. Equal
 # documents go to one side, and a document's side never changes. (Python's own `hash()` of bytes changes with every start.)
 
-# (missing split_corpus)
+# %% [markdown]
+# ### Exercise 7.13 · `split_corpus` · core · about 12 min
+# - **Build** the split by content. A fixed hash of the **whole** document gives a number that is as good as drawn, from 0 to 1.
+#   Below `val_share` the document is for testing.
+# - Return two lists of indices, both ascending; each index stands in exactly one. Equal documents share a side. Whatever else is
+#   in the list, in any order, on any machine: a document's side stays.
+# - `val_share` outside 0 to 1: `ValueError`.
+# - **Done when** the check below passes. It adds documents, shuffles them, and starts Python anew.
+#
+# <details><summary>Hint 1 · where</summary>In <code>hashlib</code>. Python's own <code>hash()</code> gives other numbers in each
+# process.</details>
+# <details><summary>Hint 2 · what</summary>A threshold for each document alone. "The smallest tenth" would depend on the
+# others.</details>
+# <details><summary>Hint 3 · how</summary><code>int.from_bytes(hashlib.sha256(document).digest()[:8], "big") / 2**64</code>.</details>
+
+# %% exercise="split_corpus"
+import hashlib
+
+
+def split_corpus(documents, val_share):
+    """Which documents are for training, and which for testing.
+
+    documents: list of bytes; val_share: about this share of them is for testing
+    Returns train, val: lists of indices, ascending.
+    Promises: a document's side depends on its bytes alone.
+    Raises ValueError unless val_share lies between 0 and 1.
+    """
+    ### BEGIN SOLUTION
+    if not 0 <= val_share <= 1:
+        raise ValueError("val_share must lie between 0 and 1")
+    train, val = [], []
+    for index, document in enumerate(documents):
+        drawn = int(hashlib.sha256(document).hexdigest(), 16) / 2**256
+        (val if drawn < val_share else train).append(index)
+    return train, val
+    ### END SOLUTION
+
+# %% check="split_corpus"
+check(split_corpus, points=3)
 
 # %% tags=["demo"]
 source = python_source.find(config["b"].scope, split=finished(split_corpus))
@@ -847,7 +1102,7 @@ with need("mfu", "flops_per_token"):
 
 # %% tags=["demo"]
 points = measure.crossover(device)
-show(plots.crossover(points),
+show(plots.crossover_curve(points),
      "Time of attention written by hand over time of torch's fused kernel, against length: near 1 for short texts, rising "
      "for long ones.")
 
@@ -895,7 +1150,47 @@ for line in measure.generation(run_b.model, prompt):
 predict("ranks", "Rank 0: 90 words, mean gradient 1. Rank 1: 10 words, mean gradient 3. The gradient of all 100 words is…",
         ["1.2", "2.0", "4.0"])
 
-# (missing average_gradients)
+# %% [markdown]
+# ### Exercise 7.18 · `average_gradients` · more · about 12 min
+# - **Build** what all ranks agree on: for each parameter the gradient of the mean loss over **all** tokens. `gradients[r]` is rank
+#   r's list, each the gradient of the mean over its own `counts[r]` tokens.
+# - A rank without tokens has no mean (its numbers may be nan): leave it out. `None` means that a rank did not use the
+#   parameter, which adds nothing; where all have `None`, the answer is `None`.
+# - Keep the dtype, weigh **before** you add (half precision ends at 65504), and leave the ranks' own tensors alone.
+# - No token at all, or lists that do not fit: `ValueError`.
+# - **Done when** the check below passes.
+#
+# <details><summary>Hint 1 · where</summary>A mean of means is right only if all counts are equal.</details>
+# <details><summary>Hint 2 · what</summary>Rank r weighs <code>counts[r] / sum(counts)</code>, whether or not it used the
+# parameter.</details>
+# <details><summary>Hint 3 · how</summary><code>zip(*gradients)</code> gives, for each parameter, one gradient of each
+# rank.</details>
+
+# %% exercise="average_gradients"
+def average_gradients(gradients, counts):
+    """The gradient of the mean over all tokens, from each rank's gradient of its own mean.
+
+    gradients: a list for each rank, of one tensor or None for each parameter; counts: tokens of each rank
+    Returns a list: one tensor, of the same dtype, or None for each parameter.
+    Raises ValueError if there is no token, or the lists do not fit.
+    """
+    ### BEGIN SOLUTION
+    total = sum(counts)
+    if total == 0 or len(counts) != len(gradients) or len({len(row) for row in gradients}) != 1:
+        raise ValueError("one count and as many gradients for each rank, and at least one token")
+    means = []
+    for parts in zip(*gradients, strict=True):
+        mean = None
+        for part, count in zip(parts, counts, strict=True):
+            if part is not None and count > 0:
+                share = part * (count / total)
+                mean = share if mean is None else mean + share
+        means.append(mean)
+    return means
+    ### END SOLUTION
+
+# %% check="average_gradients"
+check(average_gradients, points=3)
 
 # %% tags=["demo"]
 with need("average_gradients"):
