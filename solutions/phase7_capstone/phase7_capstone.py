@@ -694,7 +694,7 @@ reveal("hardest-split", min(scores, key=lambda name: scores[name].share))
 # The thin lines are 95 % bounds: a test of 1,000 sentences, all right, still allows a rate of 99.6 %. If the long sentences
 # are poor, think of positions: places beyond the tenth word were never trained.
 
-# %% [markdown] reflect="bleu"
+# %% [markdown] reflect="trained_translator"
 # Compositional against iid: does the model know words and rules, or pairs of words? Your sentence:
 
 # %% [markdown]
