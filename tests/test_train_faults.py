@@ -9,7 +9,7 @@ import torch
 
 from tests import train_toys as toys
 from utils import oracle
-from utils.train import TrainError, __main__, checkpoint, folder, parts, settings
+from utils.train import TrainError, __main__, checkpoint, folder, parts, settings, texts
 from utils.train import device as devices
 from utils.train.settings import MODELS, TIERS
 
@@ -165,6 +165,23 @@ def test_a_text_that_is_not_enough_is_said(tmp_path, changes, said):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_corpus_without_a_network_is_replaced_and_said(monkeypatch):
+    """A real corpus that cannot be fetched: one line, and the course's own text?"""
+    from utils.data import real
+
+    def unavailable(name):
+        raise real.CorpusUnavailable(f"{name} could not be fetched")
+
+    monkeypatch.setattr(real, "load", unavailable)
+    said = []
+    task = texts.task_of(toys.config("a", n_pairs=50, corpus="multi30k"), say=said.append)
+    assert said[0] == "… multi30k could not be fetched" and said[1].startswith("Text: 50 pairs")
+    assert len(task.corpus.train) == 50
+    monkeypatch.setattr(real, "load", lambda name: [])
+    with pytest.raises(TrainError, match="it goes with track a"):
+        texts.task_of(toys.config("b", corpus="multi30k"), say=said.append)
+
+
 # ---- settings ------------------------------------------------------------------------------------
 
 
@@ -254,7 +271,7 @@ def test_the_command_line_is_derived_from_the_settings():
 
 def test_the_command_line_trains_and_says_what_is_wrong(tmp_path, monkeypatch, capsys):
     """Run it: 0 when all is done, 1 with one line for what the reader can put right?"""
-    monkeypatch.setattr(__main__, "task_of", lambda config, cache: toys.task(config))
+    monkeypatch.setattr(__main__, "task_of", lambda config, **options: toys.task(config))
     small = " ".join(f"--{name} {value}" for name, value in toys.SMALL.items() if name != "device")
     line = f"--track b --tier smoke --seq-len 12 {small} --out {tmp_path}"
     assert __main__.main(line.split()) == 0

@@ -182,6 +182,21 @@ def test_when_memory_runs_out_the_batch_is_halved(tmp_path, monkeypatch, error, 
     assert run.log[-2]["loss"] == pytest.approx(plain.log[-2]["loss"], rel=1e-5)
 
 
+def test_a_train_step_that_cannot_take_the_batch_is_left(tmp_path, monkeypatch, capsys):
+    """A learner's train_step that asks its inputs for a shape: does the trainer's own go on, said once?"""
+
+    def narrow(model, optimizer, micro_batches, max_norm):
+        inputs, _ = micro_batches[0]
+        return oracle.train_step(model, optimizer, micro_batches, max_norm) if inputs.shape else None
+
+    known = {"train_step": narrow}
+    monkeypatch.setattr(parts, "mine", lambda name: known.get(name) or getattr(oracle, name))
+    run = toys.train(tmp_path, "a", watch=True)
+    assert capsys.readouterr().out.count("your train_step could not take this batch (AttributeError") == 1
+    assert run.steps_done == 6 and run.report["parts"]["train_step"] == "the trainer's"
+    assert toys.train(tmp_path / "b", "b").report["parts"]["train_step"] == parts.YOURS
+
+
 def test_memory_that_never_suffices_is_said(tmp_path, monkeypatch):
     """Not even one sequence fits: an error in plain words, not an endless loop? And other errors pass as they are?"""
     monkeypatch.setattr(toys.Language, "loss", fails(torch.OutOfMemoryError("no")))

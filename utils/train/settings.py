@@ -30,6 +30,7 @@ class TrainConfig:
     n_pairs: int = 20_000  # track a: sentences drawn by the grammar; enough for each word in each role
     vocab_size: int = 1_024  # track b: learnt in 3 s by a learner's own BPE
     scope: str = "stdlib"  # track b: the same text on every machine of one Python; "installed" is larger
+    corpus: str = ""  # a real corpus by its name in utils.data.real; none: the course's own text, without a network
     seq_len: int = 128  # track b: about ten lines of code
     # the run
     steps: int = 600  # measured: 99.7 % of unseen sentences right

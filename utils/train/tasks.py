@@ -23,7 +23,7 @@ class _Task:
     """What both tracks share. `config` must be settled (settings does that)."""
 
     def __init__(self, config):
-        self.config, self.device = config, torch.device(config.device)
+        self.config, self.device, self.note = config, torch.device(config.device), ""
         self._whole = (None, None)  # the last step asked for, and its batch
 
     def model(self, quiet=False):
@@ -183,17 +183,3 @@ def evaluating(model):
     finally:
         for part, mode in modes:
             part.training = mode
-
-
-def task_of(config, cache=None):
-    """The Task of a config on the course's own text: track a from the grammar, track b from the machine's Python."""
-    if config.track == "a":
-        from utils.data import translation
-
-        return Translation(translation.corpus(n_pairs=config.n_pairs).to(torch.device(config.device)), config)
-    from utils.data import python_source, token_stream
-    from utils.mycode import mine
-
-    source = python_source.find(scope=config.scope)
-    bpe = dict(bpe_train=mine("bpe_train"), bpe_encode=mine("bpe_encode"))
-    return Language(token_stream.tokenise(source, config.vocab_size, cache=cache, **bpe), config)
