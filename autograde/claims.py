@@ -19,6 +19,7 @@ MAX_OUTPUTS = 200  # of a cell
 MAX_WORDS = 100_000  # characters of text kept of one output,
 MAX_SHOWN = 4_000_000  # of a picture, or of a page that may hold one,
 MAX_NOTEBOOK = 20_000_000  # and of all outputs of a notebook
+LARGE = 2**20  # bytes of a request that is not kept: it holds somebody's weights
 
 _CALL = {"raised", "value", "grads", "weight_grads", "changed", "shares"}
 _RAISED = {"type", "is", "message", "where"}
@@ -79,8 +80,12 @@ def _decoded(message, limit):
         raise BadClaim(str(error)) from None
 
 
-@functools.lru_cache(maxsize=1024)  # every student is asked the same; bytes know their hash
 def _asked_in(message):
+    return _kept(message) if len(message) < LARGE else _asked(Request(**codec.decode(message)))
+
+
+@functools.lru_cache(maxsize=1024)  # every student is asked the same; bytes know their hash
+def _kept(message):
     return _asked(Request(**codec.decode(message)))
 
 

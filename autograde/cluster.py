@@ -131,13 +131,15 @@ class Cluster:
         """Hand a task to the cluster. Returns the exception that kept it here, if any."""
         from autograde.marking import is_check
         from utils.checks import EXERCISES
+        from utils.checks.deliveries import DELIVERIES
 
         names = [cell.metadata.nbgrader.grade_id for cell in task.notebook.cells if is_check(cell)]
         try:
             papers = {name: self._paper(name, task.student) for name in names if name in EXERCISES}
+            papers |= {name: self._papers.on(name, task.student) for name in names if name in DELIVERIES}
         except (RuntimeError, ValueError) as problem:  # the course is at fault
             return problem
-        arguments = self._terms, task.phase, json.dumps(task.notebook), papers
+        arguments = self._terms, task.phase, json.dumps(task.notebook), papers, task.file
         self._flying[self._client.submit(_mark, *arguments, pure=False)] = task, deaths
         return None
 
@@ -208,15 +210,16 @@ class _Given:
 _given = _Given()
 
 
-def _mark(terms, phase, text, papers):
-    """The Marking of a notebook, given as JSON. papers: name -> Paper."""
+def _mark(terms, phase, text, papers, file):
+    """The Marking of a notebook, given as JSON. papers: name -> Paper; file: what was handed in beside it."""
     from nbformat import from_dict
 
     with _in_use:
         station = _station(terms)
         _given.papers = papers
         try:
-            return station.mark(SimpleNamespace(phase=phase, notebook=from_dict(json.loads(text)), student=""))
+            notebook = from_dict(json.loads(text))
+            return station.mark(SimpleNamespace(phase=phase, notebook=notebook, student="", file=file))
         finally:
             _given.papers = {}
 

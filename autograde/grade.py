@@ -33,6 +33,7 @@ class Task:
     notebook: NotebookNode | None = None
     timestamp: str | None = None
     remarks: tuple = ()
+    file: intake.HandedIn | None = field(default=None, repr=False)
     result: Result | None = field(default=None, repr=False)
 
 
@@ -127,7 +128,7 @@ class Run:
         if done:
             task.result = Result(**done["result"])
             return task
-        task.timestamp, task.remarks = taken.timestamp, taken.remarks
+        task.timestamp, task.remarks, task.file = taken.timestamp, taken.remarks, taken.file
         with self.writer.transaction():
             task.notebook = sanitised(self.config, taken.notebook, student, phase)
         task.notebook.metadata["autograde"] = {"remarks": list(taken.remarks)}

@@ -16,7 +16,7 @@ import os
 import re
 import tempfile
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from autograde.course import ROOT
 from autograde.mending import valid_notebook
 from autograde.reading import Unreadable, read
 from autograde.regular import FILE, kind_of, opened_file, opened_folder
+from utils import handed_in
 
 FILES = 1_000  # of a folder, that are looked at
 CANDIDATES = 5  # notebooks of other names that are opened to find ours
@@ -36,18 +37,30 @@ NOTEBOOK = re.compile(r"\.ipynb(\.txt|\.json)?$", re.IGNORECASE)  # browsers add
 COPY = re.compile(r"([ _-]*\(\d+\)|[ _-]*copy[ _-]*\d*|[ _-]+\d+)+$")
 
 
+TAKEN = {}  # (student, phase) -> HandedIn or None, while plain nbgrader grades it
+
+
 class Refused(Exception):
     """What was handed in cannot be graded. The message is the sentence the instructor reads."""
 
 
 @dataclass(frozen=True)
+class HandedIn:
+    """The one file that a phase may want beside its notebook: its bytes, or a sentence on why they were not taken."""
+
+    raw: bytes = field(default=b"", repr=False)
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Intake:
-    """What was handed in, made whole: `digest` is over the bytes of notebook and timestamp.txt."""
+    """What was handed in, made whole: `digest` is over the bytes of notebook, timestamp.txt and that file."""
 
     notebook: NotebookNode  # valid nbformat 4.5, without outputs
     remarks: tuple[str, ...]
     digest: str
     timestamp: str | None  # as nbgrader reads it, in UTC
+    file: HandedIn | None = None
 
 
 def take_in(folder, phase):
@@ -67,11 +80,14 @@ def _take_in(folder, phase):
     with _entered(folder) as inside:
         name, reading, remarks = _choose(inside, phase, _released_ids(folder, phase))
         raw, timestamp, remark = read_timestamp(inside)
+        file = read_file(inside, handed_in.PHASES[phase]) if phase in handed_in.PHASES else None
     remarks += [f"{shown(name)} {text}" for text in reading.remarks]
     notebook, mended = valid_notebook(reading)
     remarks += reading.notes + mended + ([remark] if remark else [])
-    digest = hashlib.sha256(f"{reading.digest} {hashlib.sha256(raw).hexdigest()}".encode()).hexdigest()
-    return Intake(notebook, tuple(remarks), digest, timestamp)
+    parts = [reading.digest, hashlib.sha256(raw).hexdigest()]
+    parts += [hashlib.sha256(file.raw).hexdigest(), file.problem] if file else []
+    digest = hashlib.sha256(" ".join(parts).encode()).hexdigest()
+    return Intake(notebook, tuple(remarks), digest, timestamp, file)
 
 
 def stage(folder, phase, destination):
@@ -144,6 +160,20 @@ def read_timestamp(inside):
     if time is None:
         return raw, None, f"{name} holds no time that can be read: {shown(text)}"
     return raw, f"{time} UTC", None
+
+
+def read_file(inside, name, most=handed_in.MOST):
+    """The HandedIn of that name: a regular file of at most so many bytes, or why it was not taken."""
+    if not kind_of(name, inside):
+        return HandedIn(problem=f"there is no {name} beside the notebook")
+    try:
+        with opened_file(inside, name) as (file, size), os.fdopen(os.dup(file), "rb") as stream:
+            raw = stream.read(most + 1) if size <= most else b""
+    except Unreadable as problem:
+        return HandedIn(problem=f"it {problem}")
+    if size > most or len(raw) > most:
+        return HandedIn(problem=f"it has {size / 1e6:.1f} MB, and at most {most / 1e6:.0f} MB are taken")
+    return HandedIn(raw)
 
 
 # ---------------------------------------------------------------------------------------------------------- choosing
@@ -300,12 +330,13 @@ def _convert_one(converter, convert, folder):
     with tempfile.TemporaryDirectory(prefix="staged-") as tree:
         staged = Path(tree, student, phase)
         try:
-            remarks = stage(folder, phase, staged).remarks
+            taken = stage(folder, phase, staged)
         except (Refused, OSError) as reason:
             converter.log.error("%s, %s: %s", shown(student), phase, reason)
             return False
-        for remark in remarks:
+        for remark in taken.remarks:
             converter.log.warning("%s, %s: %s", shown(student), phase, remark)
+        TAKEN[student, phase] = taken.file
         converter.assignments = {str(staged): [str(staged / f"{phase}.ipynb")]}
         course, converter.coursedir = converter.coursedir, _reading_from(converter.coursedir, tree)
         try:
@@ -316,6 +347,7 @@ def _convert_one(converter, convert, folder):
             return False
         finally:
             converter.coursedir = course
+            TAKEN.pop((student, phase), None)
     return True
 
 

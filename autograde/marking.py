@@ -11,7 +11,11 @@ from nbgrader.utils import is_grade, is_solution
 
 from autograde.claims import MAX_NOTEBOOK, BadClaim, size_of
 from autograde.sandbox import Ended, Sandbox
+from utils import handed_in
 from utils.checks import EXERCISES
+from utils.checks.deliveries import DELIVERIES
+from utils.checks.verdict import ENDED
+from utils.observe import codec, nothing_seen
 
 STARTS = 5  # children that one notebook may use up: after each lethal cell the earlier ones are replayed
 SKIPPED = "demo"  # the tag of figures and training: nothing graded depends on them
@@ -66,8 +70,11 @@ class Marker:
     def __exit__(self, *error):
         self.sandbox.__exit__(*error)
 
-    def mark(self, notebook, student):
-        """The Marking of a sanitised notebook, whatever its cells do. Raises MarkingError."""
+    def mark(self, notebook, student, file=None):
+        """The Marking of a sanitised notebook, whatever its cells do. Raises MarkingError.
+
+        file: what was handed in beside it, an intake.HandedIn
+        """
         marking = Marking(digest_of(notebook), self.sandbox.tier)
         names = [cell.metadata.nbgrader.grade_id for cell in notebook.cells if is_check(cell)]
         papers = {name: self._paper(name, student) for name in names}
@@ -81,13 +88,17 @@ class Marker:
                     sitting.run(number, cell.source)
             sitting.hand_in()
             for number, check in checks.items():
-                sitting.ask(number, check.grade_id, papers[check.grade_id], check.points)
+                if check.grade_id not in DELIVERIES:
+                    sitting.ask(number, check.grade_id, papers[check.grade_id], check.points)
         finally:
             sitting.close()
+        for number, check in checks.items():
+            if check.grade_id in DELIVERIES:
+                sitting.weigh(number, check.grade_id, papers[check.grade_id], check.points, file)
         return marking
 
     def _paper(self, name, student):
-        if name not in EXERCISES:
+        if name not in EXERCISES and name not in DELIVERIES:
             raise MarkingError(f"{name} has no check in utils/checks, so it cannot be graded")
         return self.papers.on(name, student)
 
@@ -140,7 +151,30 @@ class _Sitting:
     def ask(self, number, name, paper, points):
         """Put a paper to the notebook's object, and write the score into the check's cell."""
         with closing(self._claims(name, paper)) as observations:
-            report = paper.judged(observations)
+            self._write(number, name, paper.judged(observations), points)
+
+    def weigh(self, number, name, paper, points, file):
+        """Judge what was handed in beside the notebook, in a child that never ran a cell of it."""
+        problem = f"there is no {handed_in.FILE} beside the notebook" if file is None else file.problem
+        report = paper.refused(problem) if problem else self._weighed(name, paper, file.raw)
+        self._write(number, name, report, points)
+
+    def _weighed(self, name, paper, raw):
+        try:
+            request = codec.encode(vars(paper.request(paper.weights(raw))))
+            with self.sandbox.session() as session:
+                session.run(f"from utils.handed_in import translate as {name}")
+                seen = next(iter(session.observe(name, [request])), None)
+            self.marking.cpu_seconds += session.cpu_seconds
+        except handed_in.NotAccepted as problem:
+            return paper.refused(problem)
+        except (Ended, BadClaim) as problem:
+            self._note(name, name, problem)
+            seen = None
+        return paper.judged(seen or nothing_seen(ENDED))
+
+    def _write(self, number, name, report, points):
+        """The report and the score, as the outputs of the check's cell."""
         score = round(float(points * report.score), 4)
         self.marking.reports[name] = report
         self.marking.outputs[number] = [

@@ -44,7 +44,7 @@ class Here:
         if task.phase not in self._markers:
             self.__exit__()  # one sandbox at a time: work comes phase by phase
             self._markers[task.phase] = Marker(task.phase, *vars(self._desk).values()).__enter__()
-        return self._markers[task.phase].mark(task.notebook, task.student)
+        return self._markers[task.phase].mark(task.notebook, task.student, task.file)
 
     def marked(self, tasks):
         """Yield (task, its Marking, or the exception that its marking raised; None if it had a result)."""

@@ -14,6 +14,7 @@ from traitlets import Bool, Enum, Float
 
 from autograde.doctor import walled
 from autograde.exams import Papers, secret
+from autograde.intake import TAKEN
 from autograde.journal import add_line
 from autograde.marking import Marker
 from autograde.sandbox import Limits
@@ -115,7 +116,7 @@ class MarkInSandbox(NbGraderPreprocessor):
         marking = MARKED.pop((student, phase), None)
         if marking is None:
             nb.metadata.pop("autograde", None)  # whatever stands there is the learner's
-            marking = self._marker(phase).mark(nb, student)
+            marking = self._marker(phase).mark(nb, student, TAKEN.get((student, phase)))
         marking.write_into(nb)
         nb.metadata.setdefault("autograde", {})["tier"] = marking.tier
         for event in marking.events:

@@ -33,6 +33,13 @@ def learners(monkeypatch, solved):
     monkeypatch.setattr(parts, "mine", lambda name: solved[name] if name in SOLVED else getattr(oracle, name))
 
 
+def fails(error):
+    def failing(*args):
+        raise error
+
+    return failing
+
+
 @pytest.mark.parametrize(("track", "measure"), [("a", "exact_match"), ("b", "bits_per_byte")])
 def test_a_run_learns_and_leaves_its_papers(tmp_path, track, measure):
     """Does the loss fall, and do the four papers lie there with what was measured and with nothing else?"""
@@ -175,12 +182,27 @@ def test_when_memory_runs_out_the_batch_is_halved(tmp_path, monkeypatch, error, 
     assert run.log[-2]["loss"] == pytest.approx(plain.log[-2]["loss"], rel=1e-5)
 
 
+def test_a_train_step_that_cannot_take_the_batch_is_left(tmp_path, monkeypatch, capsys):
+    """A learner's train_step that asks its inputs for a shape: does the trainer's own go on, said once?"""
+
+    def narrow(model, optimizer, micro_batches, max_norm):
+        inputs, _ = micro_batches[0]
+        return oracle.train_step(model, optimizer, micro_batches, max_norm) if inputs.shape else None
+
+    known = {"train_step": narrow}
+    monkeypatch.setattr(parts, "mine", lambda name: known.get(name) or getattr(oracle, name))
+    run = toys.train(tmp_path, "a", watch=True)
+    assert capsys.readouterr().out.count("your train_step could not take this batch (AttributeError") == 1
+    assert run.steps_done == 6 and run.report["parts"]["train_step"] == "the trainer's"
+    assert toys.train(tmp_path / "b", "b").report["parts"]["train_step"] == parts.YOURS
+
+
 def test_memory_that_never_suffices_is_said(tmp_path, monkeypatch):
     """Not even one sequence fits: an error in plain words, not an endless loop? And other errors pass as they are?"""
-    monkeypatch.setattr(toys.Language, "loss", lambda *args: (_ for _ in ()).throw(torch.OutOfMemoryError("no")))
+    monkeypatch.setattr(toys.Language, "loss", fails(torch.OutOfMemoryError("no")))
     with pytest.raises(TrainError, match="not even one sequence"):
         toys.train(tmp_path / "1")
-    monkeypatch.setattr(toys.Language, "loss", lambda *args: (_ for _ in ()).throw(RuntimeError("size mismatch")))
+    monkeypatch.setattr(toys.Language, "loss", fails(RuntimeError("size mismatch")))
     with pytest.raises(RuntimeError, match="size mismatch"):
         toys.train(tmp_path / "2")
 
@@ -206,7 +228,9 @@ def test_fp16_scales_its_loss_and_keeps_the_scale(tmp_path, monkeypatch):
 def test_a_compiler_that_fails_costs_one_line(tmp_path, monkeypatch, capsys):
     """torch.compile raises: does the run go on as it was, with one plain line and the same numbers?"""
     eager = toys.train(tmp_path / "eager")
-    monkeypatch.setattr(torch, "compile", lambda model: lambda *args: (_ for _ in ()).throw(OSError("no compiler\nhere")))
+    monkeypatch.setattr(
+        torch, "compile", lambda model: lambda *args: (_ for _ in ()).throw(OSError("no compiler\nhere"))
+    )
     run = toys.train(tmp_path / "compiled", compile=True, watch=True)
     assert "running without torch.compile: no compiler\n" in capsys.readouterr().out
     assert toys.equal(toys.weights_of(eager), toys.weights_of(run))

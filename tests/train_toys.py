@@ -17,7 +17,10 @@ class Corpus:
 
     def __init__(self, n_pairs=24, words=12):
         draw = torch.Generator().manual_seed(0)
-        rows = [torch.randint(4, words - 1, (int(n),), generator=draw) for n in torch.randint(2, 6, (n_pairs,), generator=draw)]
+        rows = [
+            torch.randint(4, words - 1, (int(n),), generator=draw)
+            for n in torch.randint(2, 6, (n_pairs,), generator=draw)
+        ]
         self.train = [SimpleNamespace(source=_text(row), target=_text(row + 1)) for row in rows]
         self.tests = {"iid": self.train[:6], "compositional": self.train[6:9]}
         self.source_words = self.target_words = range(words)

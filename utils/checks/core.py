@@ -8,6 +8,7 @@ import os
 import sys
 from dataclasses import replace
 
+from utils.checks.deliveries import DELIVERIES, look
 from utils.checks.exercise import EXERCISES, Replays, Spotted
 from utils.checks.stored import STORED
 from utils.checks.verdict import Exam, judged
@@ -29,6 +30,8 @@ def evaluate(name, obj, cases=None, seed=0, own_twin_allowed=True):
     Raises CheckFailed for an unknown exercise. Where only stored answers are at hand, the seed is theirs, and so must
     the cases be.
     """
+    if name in DELIVERIES:
+        return look(name, obj, seed)
     exam = _exam(find(name), cases, seed)
     obj = obj.twin if isinstance(obj, (Spotted, Replays)) else obj
     requests = (replace(exam.request(case), own_twin=not own_twin_allowed) for case in exam.cases)
@@ -65,8 +68,7 @@ def check(obj, points=1):
     """
     name = _asked_for(sys._getframe(1), obj)
     grading = os.environ.get("NBGRADER_EXECUTION") == "autograde"
-    exercise = find(name)
-    cases = (*exercise.visible, *hidden_cases(exercise)) if grading else None
+    cases = (*find(name).visible, *hidden_cases(find(name))) if grading and name not in DELIVERIES else None
     verdict = evaluate(name, obj, cases=cases, own_twin_allowed=False)
     if grading:
         print(verdict.text(points))
@@ -87,7 +89,7 @@ def _asked_for(frame, obj):
     for call in calls:
         if call.lineno <= frame.f_lineno <= call.end_lineno and getattr(call.func, "id", "") == "check" and call.args:
             written = getattr(call.args[0], "id", "")
-            if written in EXERCISES:
+            if written in EXERCISES or written in DELIVERIES:
                 return written
     bound = [name for name, value in frame.f_globals.items() if value is obj and name in EXERCISES]
     return bound[0] if bound else getattr(obj, "__name__", type(obj).__name__)

@@ -32,7 +32,7 @@ class Report:
         earned = f"{round(self.score * points, 2):g}/{points:g}"
         aspects = " ".join(f"{name} {MARK[ok]}" for name, ok in self.aspects.items() if ok is not None)
         if self.passed:
-            return f"✓ {self.name} · {earned} · {aspects}"
+            return f"✓ {self.name} · {earned} · {aspects or self.message}"
         return f"{self.message}\n  so far    {earned} points" + (f" · {aspects}" if aspects else "")
 
 

@@ -72,7 +72,7 @@ def split(obj):
             "the same in another order": {order[index] for index in moved[1]} == inside,
             "the same when documents are added": {n - more for n in grown[1] if more <= n < more + count} == inside,
             "equal documents on one side": {n - more - count for n in grown[1] if n >= more + count}
-            == {n for n in inside if n < twice},
+            == {n - more for n in grown[1] if more <= n < more + twice},
             "the same in another process": set(again[1]) == inside,
         }
 

@@ -4,7 +4,8 @@ from utils.train.errors import TrainError
 from utils.train.loop import Run, fit
 from utils.train.parts import build
 from utils.train.settings import TIERS, TrainConfig, settings
-from utils.train.tasks import Language, Translation, task_of
+from utils.train.tasks import Language, Translation
+from utils.train.texts import task_of
 
 __all__ = [
     "TIERS",

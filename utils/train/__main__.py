@@ -42,7 +42,8 @@ def main(arguments=None):
     try:
         first = many.join()
         config = settings(options.pop("track"), options.pop("tier"), options.pop("model"), **options)
-        task = many.in_turn(lambda: task_of(config, cache=out / "tokens"))
+        say = print if first and not quiet else lambda *words: None
+        task = many.in_turn(lambda: task_of(config, cache=out / "tokens", say=say))
         run = fit(config, task, out, resume=False if anew else "auto", watch=not quiet)
         return 0 if run.stopped is None else 3
     except TrainError as error:

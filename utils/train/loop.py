@@ -135,6 +135,9 @@ class _Session:
         devices.synchronise(self.device)
         began, cpu_began = time.perf_counter(), time.process_time()
         row = self._update()
+        if self.updater.lost:
+            self.watcher.say(f"! {self.updater.lost}; the trainer's own step goes on")
+            self.parts["train_step"], self.updater.lost = "the trainer's", None
         devices.synchronise(self.device)
         self.seconds += time.perf_counter() - began
         self.cpu_seconds += time.process_time() - cpu_began

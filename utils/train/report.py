@@ -24,11 +24,11 @@ def write_weights(out, model, track):
 def made(session, found, stopped, reason, evaluation_seconds):
     """The dict of report.json."""
     config, task = session.config, session.task
-    peak = memory.peak(session.device)
-    measures = {"exact_match": None, "bits_per_byte": None} | found
+    text = {"fingerprint": task.fingerprint, "units": task.n_units, "vocabulary": list(task.vocabulary)}
     speed = session.tokens / session.seconds if session.seconds else None
-    return measures | {
-        "tokens_per_second": speed and round(speed, 1),
+    measures = {"exact_match": None, "bits_per_byte": None} | found
+    measures["tokens_per_second"] = speed and round(speed, 1)
+    run = {
         "track": config.track,
         "tier": config.tier,
         "kernels": config.kernels,
@@ -40,23 +40,34 @@ def made(session, found, stopped, reason, evaluation_seconds):
         "skipped_steps": session.updater.skipped,
         "accumulation": session.updater.accumulation,
         "loss": next((row["loss"] for row in reversed(session.watcher.rows) if "loss" in row), None),
+        "can_be_handed_in": reason is None,
+        "why_not": reason,
+        "text": text | {"note": task.note},
+    }
+    costs = _costs(session) | {"evaluation_seconds": round(evaluation_seconds, 2)}
+    return measures | run | costs | _machine(session) | {"settings": asdict(config)}
+
+
+def _costs(session):
+    peak = memory.peak(session.device)
+    return {
         "train_seconds": round(session.seconds, 2),
         "train_cpu_seconds": round(session.cpu_seconds, 2),
         "compile_seconds": round(session.compile_seconds, 2),
-        "evaluation_seconds": round(evaluation_seconds, 2),
         "memory_expected_mib": round(session.needed / memory.MIB, 1),
         "memory_peak_mib": peak and round(peak / memory.MIB, 1),
         "memory_peak_is": "of the GPU" if session.device.type == "cuda" else "of the whole process",
-        "can_be_handed_in": reason is None,
-        "why_not": reason,
-        "text": {"fingerprint": task.fingerprint, "units": task.n_units, "vocabulary": list(task.vocabulary)},
+    }
+
+
+def _machine(session):
+    return {
         "device": devices.name_of(session.device),
-        "precision": config.precision,
+        "precision": session.config.precision,
         "processes": f"{session.team.name} × {session.team.world}",
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "machine": platform.platform(),
         "date": str(datetime.date.today()),
-        "settings": asdict(config),
     }
 
 

@@ -23,20 +23,21 @@ class TrainConfig:
     d_model: int = 128  # the smallest width that learns every sentence of the grammar
     n_layers: int = 2  # in each stack
     n_heads: int = 4  # d_head = 32
-    d_ff: int = 512  # four times d_model, as in the paper
+    d_ff: int = 256  # twice d_model: measured as good on this grammar as four times, and a third faster
     dropout: float = 0.0  # every batch is new or nearly so: there is nothing to memorise
     init_std: float = 0.09  # 1 / √d_model: scaled by √d_model, a row of the table is then as large as its position
     # the text
     n_pairs: int = 20_000  # track a: sentences drawn by the grammar; enough for each word in each role
     vocab_size: int = 1_024  # track b: learnt in 3 s by a learner's own BPE
     scope: str = "stdlib"  # track b: the same text on every machine of one Python; "installed" is larger
+    corpus: str = ""  # a real corpus by its name in utils.data.real; none: the course's own text, without a network
     seq_len: int = 128  # track b: about ten lines of code
     # the run
-    steps: int = 960  # measured: every unseen sentence right
+    steps: int = 600  # measured: 99.7 % of unseen sentences right
     batch_size: int = 64  # sequences per update, on all devices together
     accumulation: int = 1  # parts per device that a batch comes in; doubled where memory runs out
     lr: float = 3e-3  # small models stand large steps
-    lr_floor: float = 0.1  # the last learning rate, as a share of lr
+    lr_floor: float = 0.01  # the last learning rate, as a share of lr: the last wrong words go when steps are small
     warmup: int = 50  # Adam's variance knows nothing in the first steps
     weight_decay: float = 0.1  # of matrices only; norms and biases are free
     beta1: float = 0.9
@@ -82,7 +83,7 @@ _ROWS = {
     ),
     ("b", "smoke"): dict(  # 0.16 M parameters; std 0.1 and lr 4e-3, or it stays at how often each token occurs
         d_model=64, n_layers=2, n_heads=4, d_ff=256, init_std=0.1, steps=400, batch_size=8, lr=4e-3, warmup=20,
-        beta2=0.99, eps=1e-8,
+        lr_floor=0.1, beta2=0.99, eps=1e-8,
     ),
     ("b", "laptop"): dict(  # 5.8 M parameters, 10 M tokens
         d_model=256, n_layers=6, n_heads=8, d_ff=1_024, init_std=0.04, vocab_size=4_096, seq_len=256, steps=2_400,

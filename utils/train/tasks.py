@@ -15,6 +15,7 @@ from utils.train import device as devices
 from utils.train import parts as made_of
 from utils.train.errors import TrainError
 
+OTHERS = 300  # sentences of each further test at the end of a run; utils.measure judges all of them
 IGNORED = -100  # a target that costs nothing
 
 
@@ -22,7 +23,7 @@ class _Task:
     """What both tracks share. `config` must be settled (settings does that)."""
 
     def __init__(self, config):
-        self.config, self.device = config, torch.device(config.device)
+        self.config, self.device, self.note = config, torch.device(config.device), ""
         self._whole = (None, None)  # the last step asked for, and its batch
 
     def model(self, quiet=False):
@@ -91,7 +92,10 @@ class Translation(_Task):
 
     def evaluate(self, model, limit=None):
         """{"exact_match": share of sentences that are right}, and for each test; greedy, at most `limit` of each."""
-        shares = {name: self.exact_match(model, pairs[:limit]) for name, pairs in self.corpus.tests.items() if pairs}
+        shares = {}
+        for name, pairs in self.corpus.tests.items():
+            if pairs:
+                shares[name] = self.exact_match(model, pairs[: limit or (None if name == "iid" else OTHERS)])
         return {"exact_match": shares.get("iid")} | {f"exact_match_{name}": share for name, share in shares.items()}
 
     def exact_match(self, model, pairs, size=250):
@@ -179,17 +183,3 @@ def evaluating(model):
     finally:
         for part, mode in modes:
             part.training = mode
-
-
-def task_of(config, cache=None):
-    """The Task of a config on the course's own text: track a from the grammar, track b from the machine's Python."""
-    if config.track == "a":
-        from utils.data import translation
-
-        return Translation(translation.corpus(n_pairs=config.n_pairs).to(torch.device(config.device)), config)
-    from utils.data import python_source, token_stream
-    from utils.mycode import mine
-
-    source = python_source.find(scope=config.scope)
-    bpe = dict(bpe_train=mine("bpe_train"), bpe_encode=mine("bpe_encode"))
-    return Language(token_stream.tokenise(source, config.vocab_size, cache=cache, **bpe), config)

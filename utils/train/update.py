@@ -24,10 +24,12 @@ class Updater:
         self.functions = functions
         self.accumulation = config.accumulation
         self.skipped, self.in_a_row = 0, 0
+        self.lost = None  # why the learner's train_step had to be left, if it had
         self.device = torch.device(config.device)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         scaling = config.precision == "fp16"
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=scaling, init_scale=FIRST_SCALE, growth_interval=1_000)
+        scale = dict(init_scale=FIRST_SCALE, growth_interval=1_000)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=scaling, **scale)
         self.use(model)
         # GradScaler asks an optimiser for its param_groups; a learner's AdamW has none
         self.param_groups = [{"params": self.parameters}]
@@ -71,7 +73,8 @@ class Updater:
                 # the processes' gradients are averaged, and the sum is wanted: hence times world
                 self.scaler.scale(loss * (self.team.world / count)).backward()
             total = total + loss.detach()
-        self.scaler.unscale_(self) if self.scaler.is_enabled() else None
+        if self.scaler.is_enabled():
+            self.scaler.unscale_(self)
         self._clip_and_step()
         return self.team.total(total).item() / count
 
@@ -79,9 +82,16 @@ class Updater:
         """The learner's own train_step; this object is its optimiser, so that clipping and skipping stay here."""
         torch.manual_seed(self.seed(step, 0))
         batches = [self.task.batch(step, part, self.accumulation) for part in range(self.accumulation)]
-        return float(
-            self.functions["train_step"](self.adapter, self, [self.task.pair(batch) for batch in batches], None)
-        )
+        pairs = [self.task.pair(batch) for batch in batches]
+        try:
+            return float(self.functions["train_step"](self.adapter, self, pairs, None))
+        except Exception as error:  # whatever it is: if it is not the learner's, it comes again in a moment
+            if self.done or ran_out_of_memory(error) or isinstance(error, TrainError):
+                raise
+            reason = (str(error).splitlines() or [""])[0]
+            self.lost = f"your train_step could not take this batch ({type(error).__name__}: {reason})"
+        del self.functions["train_step"]
+        return self._by_parts(step)
 
     # what a train_step asks of its optimiser
     def zero_grad(self):

@@ -39,6 +39,13 @@ def ranked(documents, val_share):
     return sorted(order[cut:]), sorted(order[:cut])
 
 
+def among_all(documents, val_share):
+    """The same, and copies stay together."""
+    digests = [hashlib.sha256(document).digest() for document in documents]
+    border = set(sorted(digests)[: round(val_share * len(digests))])
+    return tuple([n for n, one in enumerate(digests) if (one in border) is side] for side in (False, True))
+
+
 def shuffled(documents, val_share):
     order = random.Random(0).sample(range(len(documents)), len(documents))
     cut = round(val_share * len(documents))
@@ -74,11 +81,11 @@ register(
     script="split",
     cases=(
         corpus("300 documents", more=60, twice=50),
-        corpus("three tenths", val_share=0.3, twice=20, seed=1),
+        corpus("three tenths", val_share=0.3, more=100, twice=20, seed=1),
         corpus("all begin alike", head=LICENCE, val_share=0.25, seed=2),
         corpus("all end alike", tail=LICENCE, val_share=0.25, seed=3),
         corpus("all of one length", length=0, val_share=0.25, seed=4),
-        corpus("a small share", count=600, val_share=0.02, more=30, seed=5, length=0),
+        corpus("a small share", count=600, val_share=0.02, seed=5, length=0),
         corpus("no document", count=0, seed=6),
         corpus("one document", count=1, seed=7, twice=1),
         corpus("nothing for testing", count=60, val_share=0.0, seed=8),
@@ -96,12 +103,15 @@ register(
             shuffled,
         ),
         "hash() is another one in each process": by(lambda index, document, count: hash(document) % 10_000 / 10_000),
-        "a threshold for each, not a rank among all": ranked,
+        "a threshold for each, not a rank among all": Replays(ranked, among_all),
         "hash the whole document": Replays(
             by(lambda index, document, count: digest(document[:200])),
             by(lambda index, document, count: digest(document[-200:])),
         ),
-        "a length is no hash": by(lambda index, document, count: len(document) % 100 / 100),
+        "a length is no hash": Replays(
+            by(lambda index, document, count: len(document) % 100 / 100),
+            by(lambda index, document, count: len(document) % 10 / 10),
+        ),
         "every index belongs to a side, those of copies, too": without_copies,
         "first the indices for training": exchanged,
         "indices in ascending order": unordered,

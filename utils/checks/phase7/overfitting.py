@@ -86,7 +86,9 @@ register(
             rules.noise_was_on, fitter(mode=""), also=(fitter(mode="train"),), certain=True
         ),
         "put every train and eval flag back, part by part": Replays(fitter(put_back="no"), fitter(put_back="train")),
-        "one loss more: the one after the last step": Replays(fitter(last="no"), fitter(last="shifted")),
+        "one loss more: the one after the last step": Replays(
+            fitter(last="no"), fitter(last="dropped"), fitter(last="shifted")
+        ),
         "a loss is a float: .item()": fitter(keep=as_tensor),
         "the weights never moved: optimizer.step()": fitter(steps_made=0),
         "one step for each loss": fitter(steps_made=2),
