@@ -201,12 +201,10 @@ def _looks(papers, corpus, pairs):
         yield Section("Where it looked", lead=f"Not measured: {error}.")
         return
     goal = GOALS["alignment"]
-    lead = f"The last layer looked most at the right word for {rates[-1]:.1%} of those that carry meaning "
-    lead += f"(goal {goal:.0%}). "
-    lead += (
-        "Layer by layer: "
-        + ", ".join(f"{rate:.1%}" for rate in rates)
-        + f". Judged with {whose} alignment_from_attention."
+    by_layer = ", ".join(f"{rate:.1%}" for rate in rates)
+    lead = (
+        f"The last layer looked most at the right word for {rates[-1]:.1%} of those that carry meaning (goal "
+        f"{goal:.0%}). Layer by layer: {by_layer}. Judged with {whose} alignment_from_attention."
     )
     alt = f"Cross-attention of the last layer for “{shown.source}”, a row for each Spanish word; gold pairs are framed."
     yield Section("Where it looked", lead=lead, pictures=[Picture(plots.alignment_map(weights, shown), alt)])

@@ -37,8 +37,8 @@ def batch(a, b, rivals, peak):
 def splits(a, b, rivals, peak):
     iid, other = (_number(a, f"exact_match_{name}", ".1%") for name in ("iid", "compositional"))
     return (
-        f"It got {iid} of unseen sentences right, and {other} of those with unseen pairs of words. What does the second "
-        "number know that the first does not? And the test of long sentences?"
+        f"It got {iid} of unseen sentences right, and {other} of those with unseen pairs of words. What does the "
+        "second number know that the first does not? And the test of long sentences?"
     )
 
 

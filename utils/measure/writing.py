@@ -11,7 +11,6 @@ from utils.measure.clock import alternating
 from utils.measure.parts import part
 from utils.train.tasks import evaluating
 
-
 SAID = {True: "the same tokens", False: "OTHER TOKENS"}
 
 

@@ -1,5 +1,6 @@
 """Does size help? A few small models on equally many tokens, a line through them, and how sure that line is."""
 
+import copy
 import math
 import random
 import tempfile
@@ -8,7 +9,8 @@ from dataclasses import dataclass
 from utils.train import Language, fit, settings
 
 SIZES = ((1, 32), (1, 64), (2, 64), (2, 96))  # layers, width: small enough for a minute on two cores
-STEPS, BATCH = 200, 8  # 205,000 tokens of 128 each
+STEPS, BATCH = 200, 8  # 205,000 tokens in rows of 128
+TESTED = 50_000  # tokens of the held-out text: more would take as long as the training
 DRAWS = 2_000  # of the residuals, for the interval
 
 
@@ -57,9 +59,16 @@ def sweep(stream, sizes=SIZES, steps=STEPS, batch_size=BATCH, **overrides):
             steps=steps, batch_size=batch_size, **overrides,
         )  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
-            run = fit(config, Language(stream.to(config.device), config), folder, resume=False, watch=False)
+            run = fit(config, Language(_short(stream, config.device), config), folder, resume=False, watch=False)
         found.append((run.report["parameters"], run.report["bits_per_byte"]))
     return judge(*zip(*sorted(found), strict=True), tokens=steps * batch_size * config.seq_len)
+
+
+def _short(stream, device):
+    """The same stream with the beginning of its held-out text."""
+    short = copy.copy(stream).to(device)
+    short.val = short.val[: TESTED + 1]
+    return short
 
 
 def judge(parameters, losses, tokens=None, seed=0):
