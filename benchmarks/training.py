@@ -216,8 +216,8 @@ def told(row):
     """A line or two for the reader."""
     ours = row["ours"]
     text = f"{row['row']:6} {ours['parameters']:,} parameters, {row['precision']}: "
-    text += f"{ours['tokens_per_second']:,.0f} tokens/s, R_compute {ours['R_compute_causal']} (causal) {ours['R_compute_palm']} (PaLM), "
-    text += f"R_roofline {ours['R_roofline']}"
+    text += f"{ours['tokens_per_second']:,.0f} tokens/s, R_compute {ours['R_compute_causal']} (causal) "
+    text += f"{ours['R_compute_palm']} (PaLM), R_roofline {ours['R_roofline']}"
     if "nanoGPT" in row:
         found, theirs = row["ours_over_nanogpt"], row["nanoGPT"]
         low, high = found["quartiles"]

@@ -11,7 +11,7 @@ from tests import train_toys as toys
 from utils import measure, oracle, plots
 from utils.config import ModelConfig
 from utils.data import translation
-from utils.measure import generation
+from utils.measure import scaling, writing
 
 PAIRS = translation.fresh(3, 7)
 LETTERS = ModelConfig(vocab_size=23, d_model=16, n_heads=4, n_layers=2, d_ff=24, max_len=24)
@@ -130,10 +130,10 @@ def test_generation_loses_nothing():
 def test_a_part_that_does_not_fit_costs_one_line_only(monkeypatch):
     """If a learner's generate fails on the model, does the line say so, and do the others come?"""
 
-    def part(name, own=generation.part):
+    def part(name, own=writing.part):
         return ((lambda *args, **options: 1 / 0), "yours") if name == "speculative_generate" else own(name)
 
-    monkeypatch.setattr(generation, "part", part)
+    monkeypatch.setattr(writing, "part", part)
     found = measure.generation(oracle.GPT(LETTERS), torch.tensor([[1, 2]]), n_tokens=3)
     assert "not measured: division by zero" in str(found[1]) and found[0].numbers and found[2].numbers
 
@@ -150,9 +150,8 @@ def test_the_card_is_whole_and_asks_nobody(tmp_path, corpus, small):
     run = toys.train(tmp_path / "b", track="b")
     report = run.report | {"track": "a", "bits_per_byte": None, "exact_match": 0.995, "exact_match_iid": 0.75}
     pseudo = type("Run", (), {"report": report, "log": run.log, "model": small})
-    page = read(
-        measure.report_card([pseudo, run], tmp_path / "card.html", corpus, {"bz2": 1.7}, peak=1e11, bandwidth=1e10)
-    )
+    ceilings = dict(peak=1e11, bandwidth=1e10)
+    page = read(measure.report_card([pseudo, run], tmp_path / "card.html", corpus, {"bz2": 1.7}, **ceilings))
     assert not re.search(r"(?:src|href)=.(?!data:)|https?:", page) and page.count("data:image/png;base64,") >= 4
     for text in ("99.5%", "bz2 1.70", "R_compute", "Whose part ran where", "AdamW", "prefers-color-scheme: dark"):
         assert text in page
@@ -195,6 +194,6 @@ def test_the_oral_exam_holds_the_runs_numbers():
 def test_pictures_of_a_run_are_drawn():
     """Does each picture come from numbers alone, with labelled axes?"""
     points = measure.crossover("cpu", lengths=(8, 16))
-    found = measure.sweep.__globals__["judge"]([1e5, 2e5, 4e5], [2.5, 2.4, 2.3])
+    found = scaling.judge([1e5, 2e5, 4e5], [2.5, 2.4, 2.3])
     for figure in (plots.crossover(points), plots.sweep(found), plots.bits_ladder({"bz2": 1.7, "your model": 2.4})):
         assert figure.axes[0].get_xlabel()
