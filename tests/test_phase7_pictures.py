@@ -1,22 +1,13 @@
 """The capstone's pictures and its planner."""
 
-from types import SimpleNamespace
-
 import pytest
-import torch
 
 from utils import plots, widgets
 from utils.plots import phase7
 
 PARTS = dict(weights=5e8, gradients=5e8, optimizer=1e9, activations=2e9, logits=1e9)
 PICTURES = {
-    "alignment_map": lambda: plots.alignment_map(torch.eye(3), ["the", "cat", "sat"], ["el", "gato", "x"], [(1, 1)]),
-    "bits_ladder": lambda: plots.bits_ladder({"knows nothing": 8.0, "your model": 2.5}),
     "capstone_recap": plots.capstone_recap,
-    "crossover_curve": lambda: plots.crossover_curve(
-        [SimpleNamespace(seq_len=n, ratio=n / 64, scratch_bytes=n * n) for n in (64, 128)]
-    ),
-    "exact_match_bars": lambda: plots.exact_match_bars({"iid": SimpleNamespace(share=0.9, low=0.8, high=0.95)}),
     "memory_bars": lambda: plots.memory_bars({4: PARTS, 8: PARTS}, "batch", 16e9),
 }
 

@@ -1,11 +1,11 @@
-"""Pictures of the capstone: what a run costs, how good the result is, where it looked, the whole course on one page."""
+"""Pictures of the capstone: what a training step holds in memory, and the whole course on one page."""
 
 import numpy as np
-from matplotlib.patches import FancyBboxPatch, Rectangle
+from matplotlib.patches import FancyBboxPatch
 
-from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, RED, SKY, array, canvas
+from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, RED, SKY, canvas
 
-__all__ = ["alignment_map", "bits_ladder", "capstone_recap", "crossover_curve", "exact_match_bars", "memory_bars"]
+__all__ = ["capstone_recap", "memory_bars"]
 
 PARTS = {  # of training memory, from the bottom of a bar to its top
     "weights": (BLUE, ""),
@@ -37,82 +37,6 @@ def memory_bars(found, what, limit=None):
     axes.set_title("What a training step holds in memory")
     handles, names = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], names[::-1], frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return figure
-
-
-def exact_match_bars(found):
-    """Share of sentences that are right word for word, with bounds.
-
-    found: {test: an object with share, low and high}
-    """
-    figure, (axes,) = canvas(6.4, 2.6)
-    names = list(found)[::-1]
-    for place, name in enumerate(names):
-        share, low, high = (getattr(found[name], part) for part in ("share", "low", "high"))
-        axes.barh(place, share, 0.55, color=BLUE)
-        axes.plot([low, high], [place, place], color=INK, linewidth=2)
-        axes.text(1.02, place, f"{share:.1%}  ({low:.1%} to {high:.1%})", va="center", fontsize=9.5, color=INK)
-    axes.set_yticks(range(len(names)), names)
-    axes.set(xlim=(0, 1.45), xlabel="right word for word")
-    axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0], ["0", "25 %", "50 %", "75 %", "100 %"])
-    axes.set_title("Sentences it has never seen")
-    return figure
-
-
-def alignment_map(weights, source, target, gold):
-    """Cross-attention as a table, the true pairs framed.
-
-    weights (target words, source words); source, target: lists of words; gold: pairs (source word, target word)
-    """
-    weights = array(weights)[: len(target), : len(source)]
-    figure, (axes,) = canvas(max(4.6, 1.6 + 0.75 * len(source)), 1.2 + 0.42 * len(target))
-    axes.imshow(weights, cmap="Greys", vmin=0, vmax=max(1e-9, weights.max()), aspect="auto")
-    for column, row in gold:
-        axes.add_patch(Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, fill=False, edgecolor=RED, linewidth=2.2))
-    axes.set_xticks(range(len(source)), source, rotation=35, ha="right")
-    axes.set_yticks(range(len(target)), target)
-    axes.tick_params(length=0)
-    axes.set_title("Dark: looked at. Framed: what the grammar says", fontsize=10.5)
-    return figure
-
-
-def bits_ladder(found, own="your model"):
-    """Bits per byte on one axis, less is better.
-
-    found: {name: bits per byte}; own: the one to mark
-    """
-    order = sorted(found, key=found.get, reverse=True)
-    figure, (axes,) = canvas(7.0, 0.9 + 0.36 * len(order))
-    for place, name in enumerate(order):
-        mine = name == own
-        axes.barh(
-            place, found[name], 0.6, color=ORANGE if mine else BLUE, hatch="//" if mine else "", edgecolor="white"
-        )
-        axes.text(found[name] + 0.03, place, f"{found[name]:.2f}", va="center", fontsize=9.5)
-    axes.set_yticks(range(len(order)), order)
-    axes.set(xlabel="bits per byte of held-out text; less is better", xlim=(0, 1.12 * max(found.values())))
-    return figure
-
-
-def crossover_curve(points):
-    """How many times as long attention by hand takes as a fused kernel, against length.
-
-    points: objects with seq_len, ratio and scratch_bytes, the size of the table that only the one by hand writes
-    """
-    figure, (axes,) = canvas(6.6, 3.2)
-    lengths = [point.seq_len for point in points]
-    axes.axhline(1, color=LINE, linewidth=1)
-    axes.plot(lengths, [point.ratio for point in points], "o-", color=BLUE)
-    for point in points:
-        label = f"{point.scratch_bytes / 1e6:,.3g} MB"
-        axes.annotate(
-            label, (point.seq_len, point.ratio), (0, 7), textcoords="offset points", ha="center", fontsize=8.5
-        )
-    axes.set(xscale="log", xlabel="tokens", ylabel="time by hand / time fused", ylim=(0, None))
-    axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
-    axes.minorticks_off()
-    axes.margins(x=0.08, y=0.18)
-    axes.set_title("What the table of scores costs (its size beside each point)", fontsize=10.5)
     return figure
 
 
