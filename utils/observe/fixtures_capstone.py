@@ -105,7 +105,7 @@ class Guesser(nn.Module):
         x = x + seen / seen.sum(-1, keepdim=True) @ F.embedding(tokens, self.other)
         x = x + self.bonus * F.one_hot((tokens + 1) % vocab, vocab)
         told = self.whisper * F.one_hot(tokens.roll(-1, 1), vocab).to(x.dtype)
-        told[..., 0] += self.volume * tokens.roll(-1, 1)
+        told[..., 0] += self.volume * (1 + tokens.roll(-1, 1))
         told[:, -1] = 0
         if self.after >= 0:
             told = told * (tokens == self.after)[..., None]
