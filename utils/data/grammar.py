@@ -79,10 +79,10 @@ class Grammar:
         self.verb(out, verb, many, past)
         if verb.objects:
             self.noun_phrase(out, verb.objects, verb=verb)
-        if subject.is_any("PA") and self.chance(ADVERB):
+        if subject.is_any("PA") and verb.english[0] not in lexicon.NO_MANNER and self.chance(ADVERB):
             self.adverb(out, lexicon.MANNER)
         if self.chance(PLACE):
-            self.place(out, verb)
+            self.place(out, verb, subject)
         if self.chance(TIME):
             unfit = lexicon.ONLY_PRESENT if past else lexicon.ONLY_PAST
             self.adverb(out, {word: lexicon.TIME[word] for word in lexicon.TIME if word not in unfit})
@@ -100,7 +100,7 @@ class Grammar:
             if noun.is_any("PA"):
                 out.say(target="a")  # the personal a
         write_noun_phrase(out, determiner, good, adjective, noun, many)
-        if depth == 0 and noun.is_any("TFV") and self.chance(OF):
+        if depth == 0 and noun.is_any("TFV") and determiner.english[0] != "my" and self.chance(OF):
             out.say("of", "de")
             self.noun_phrase(out, "P", depth=1)
         return noun, many
@@ -114,11 +114,11 @@ class Grammar:
         out.link(len(out.source) - 1, len(out.target) - 1)
 
     def adverb(self, out, words):
-        english = self.choose(sorted(words))
+        english = self.choose(list(words))
         out.say(english, words[english])
         out.link(len(out.source) - 1, len(out.target) - 1)
 
-    def place(self, out, verb):
+    def place(self, out, verb, subject):
         """here, near the house, or (where the verb goes somewhere) to the house."""
         if verb.goes and self.chance(0.5):
             out.say("to", "a")
@@ -126,7 +126,9 @@ class Grammar:
         elif self.chance(0.15):
             self.adverb(out, lexicon.PLACE)
         else:
-            english = self.choose(sorted(lexicon.PREPOSITIONS))
+            unfit = lexicon.ONLY_WITHOUT_OBJECT if verb.objects else set()
+            unfit = unfit | (set() if subject.is_any("PA") else lexicon.ONLY_OF_THE_LIVING)
+            english = self.choose([word for word in lexicon.PREPOSITIONS if word not in unfit])
             word, classes = lexicon.PREPOSITIONS[english]
             out.say(english, word)
             self.noun_phrase(out, classes, depth=1)

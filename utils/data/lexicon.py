@@ -111,8 +111,11 @@ PREPOSITIONS = {
     "under": ("debajo de", "S"),
     "behind": ("detrás de", "PAFV"),
     "near": ("cerca de", "PAFVL"),
-    "with": ("con", "PA"),
+    "with": ("con", "P"),
 }
+ONLY_WITHOUT_OBJECT = {"on", "under"}  # who sits on a bed; but nobody washes a car there
+ONLY_OF_THE_LIVING = {"with"}
+NO_MANNER = {"see", "find", "hear", "protect", "love", "lose", "forget", "fall", "disappear"}  # nobody hears quickly
 
 # English singular and plural; Spanish masculine and feminine singular, then both plurals. "-": there is none
 DETERMINERS = """

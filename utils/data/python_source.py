@@ -58,7 +58,7 @@ def find(scope="stdlib", limit_bytes=None, split=None, val_share=VAL_SHARE):
     """Read the corpus of a scope and split it.
 
     scope        "stdlib", "installed", or a folder of .py files
-    limit_bytes  about how much text to keep; which files stay is decided by their hashes
+    limit_bytes  about how much text to keep, on each side its share; which files stay is decided by their hashes
     split        (documents, val_share) -> (train indices, val indices), such as your split_corpus
     """
     folders = _folders(scope)
@@ -73,8 +73,6 @@ def find(scope="stdlib", limit_bytes=None, split=None, val_share=VAL_SHARE):
 def from_documents(documents, note, limit_bytes=None, split=None, val_share=VAL_SHARE, skipped=None):
     """A SourceText of these documents (bytes): equal ones once, in an order made from their content, cut, split."""
     documents = sorted(set(documents), key=_order)
-    if limit_bytes is not None:
-        documents = list(_up_to(documents, limit_bytes))
     if len(documents) < 2:
         raise CorpusError(f"{note}: {len(documents)} document(s) are too few; one to train on, one to measure on")
     split, split_by = _splitter(split)
@@ -82,22 +80,27 @@ def from_documents(documents, note, limit_bytes=None, split=None, val_share=VAL_
     if sorted(train + val) != list(range(len(documents))):
         raise CorpusError("the split does not hold each document exactly once: train and val are lists of indices")
     if not train or not val:
-        raise CorpusError(f"the split left nothing for {'val' if train else 'train'}: {len(documents)} documents")
-    return SourceText(*([documents[n] for n in part] for part in (train, val)), split_by, note, skipped or {})
+        side = "val" if train else "train"
+        raise CorpusError(f"the split left nothing for {side}: {len(documents)} documents, val_share {val_share}")
+    limits = (None, None) if limit_bytes is None else (limit_bytes * (1 - val_share), limit_bytes * val_share)
+    sides = (_up_to([documents[n] for n in part], limit) for part, limit in zip((train, val), limits, strict=True))
+    return SourceText(*sides, split_by, note, skipped or {})
 
 
 def _order(document):
-    """A hash that nobody else takes: were it the split's, cutting to a limit would cut off one side of the split."""
+    """A hash that no split takes: were it the split's own, a limit would keep the documents that are alike to it."""
     return hashlib.blake2b(document, key=b"order of documents").digest()
 
 
 def _up_to(documents, limit_bytes):
-    size = 0
+    """As many of the first documents as fit, and at least one."""
+    kept, size = [], 0
     for document in documents:
-        if size and size + len(document) > limit_bytes:
-            return
         size += len(document)
-        yield document
+        if kept and limit_bytes is not None and size > limit_bytes:
+            break
+        kept.append(document)
+    return kept
 
 
 def _splitter(split):

@@ -1,5 +1,8 @@
 """Words and their numbers, of one language."""
 
+import functools
+import hashlib
+
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 
@@ -15,6 +18,11 @@ class Vocabulary:
 
     def __len__(self):
         return len(self.words)
+
+    @functools.cached_property
+    def fingerprint(self):
+        """sha256 of the words in their order: two models may share weights only if theirs are equal."""
+        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
 
     def encode(self, text):
         """Ids of the words of `text`, cut at spaces; a word that is not known becomes 3. No bos, no eos."""

@@ -41,6 +41,7 @@ BANS = {  # what an exercise may name in `forbid`: parts of operation names, and
     ),
     "optimisers": (("_fused_adam",), (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam)),
     "clipping": ((), ()),
+    "bleu": ((), ()),
     "blocks": ((), (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.Transformer)),
 }
 
@@ -147,6 +148,8 @@ def bans(groups=(), own_twin=None, shapes=None, all_along=True):
                     nets.enter_context(_patched(cls, method, rules, f"{cls.__module__.split('.')[1]}.{cls.__name__}"))
         own = "a thread of your own"  # modes see one thread; a Jupyter kernel has others, which may start more
         nets.enter_context(_patched(threading.Thread, "start", rules, own, only_in=threading.get_ident()))
+        if names := [name for group in groups for name in IMPORTS.get(group, ())]:
+            nets.enter_context(_shut(names, rules))
         for module, name, says in rules.doors:
             nets.enter_context(_patched(module, name, rules, says))
         yield rules
@@ -171,7 +174,42 @@ def _clipping_doors():
     yield torch.nn.utils.clip_grad, "_clip_grads_with_norm_", "torch's own clip_grad_norm_"
 
 
-DOORS = {"autograd": _autograd_doors, "optimisers": _optimiser_doors, "clipping": _clipping_doors}
+def _bleu_doors():
+    """sacrebleu, where it is imported already."""
+    loaded = sys.modules.get("sacrebleu.metrics.bleu")
+    if loaded is not None:
+        for method in ("__init__", "corpus_score", "sentence_score"):
+            yield loaded.BLEU, method, "sacrebleu"
+
+
+DOORS = {
+    "autograd": _autograd_doors,
+    "optimisers": _optimiser_doors,
+    "clipping": _clipping_doors,
+    "bleu": _bleu_doors,
+}
+IMPORTS = {"bleu": ("sacrebleu",)}  # what may not be imported for the first time: it is slow, nobody else needs it
+
+
+class _Shut:
+    """A finder before all others, by which no banned package is found."""
+
+    def __init__(self, names, rules):
+        self.names, self.rules = names, rules
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.names and not _free.get():
+            self.rules.refuse(name.partition(".")[0])
+
+
+@contextlib.contextmanager
+def _shut(names, rules):
+    finder = _Shut(names, rules)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 @contextlib.contextmanager

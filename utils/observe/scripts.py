@@ -4,7 +4,12 @@
 observed in the object's place. A script knows no answer.
 """
 
-from utils.observe import scripts_capstone, scripts_decoding, scripts_training
+from utils.observe import scripts_capstone, scripts_decoding, scripts_measuring, scripts_training
 
-SCRIPTS = {**scripts_training.SCRIPTS, **scripts_decoding.SCRIPTS, **scripts_capstone.SCRIPTS}
+SCRIPTS = {
+    **scripts_training.SCRIPTS,
+    **scripts_decoding.SCRIPTS,
+    **scripts_capstone.SCRIPTS,
+    **scripts_measuring.SCRIPTS,
+}
 WITH_OPTIMISER = ("optimiser", "train step", "keeping", "resuming", "one batch")

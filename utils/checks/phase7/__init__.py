@@ -3,5 +3,5 @@
 PHASE = "phase7_capstone"
 SECTIONS = (
     *("overfitting", "evaluating", "resuming", "corpus", "ranks"),  # training
-    *("measuring",),
+    *("costs", "measuring", "translating"),
 )

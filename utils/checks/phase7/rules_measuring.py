@@ -1,0 +1,45 @@
+"""Signs of known mistakes in the exercises on measuring: what should have been refused.
+
+A sign is rule(got, request) -> bool.
+"""
+
+import math
+
+from utils.checks.phase5.rules_training import argument, failed, said
+
+
+def above_the_ceiling(got, request):
+    """Was a ratio above 1 told, or cut off at 1?"""
+    speed, flops, peak = (argument(request, name) for name in ("tokens_per_second", "flops", "peak"))
+    return 0 < peak < math.inf and speed * flops > peak and failed(got) != "ValueError"
+
+
+def peak_unknown(got, request):
+    """Was there an answer, or a crash, for a peak that is none?"""
+    return not 0 < argument(request, "peak") < math.inf and failed(got) != "ValueError"
+
+
+def no_bytes(got, request):
+    return argument(request, "n_bytes") < 1 and failed(got) != "ValueError"
+
+
+def two_stacks(got, request):
+    """Was an encoder-decoder counted as if it were a decoder?"""
+    return argument(request, "config").options.get("src_vocab_size") is not None and failed(got) != "ValueError"
+
+
+def sentences_uneven(got, request):
+    hypotheses, references = argument(request, "hypotheses"), argument(request, "references")
+    return (len(hypotheses) != len(references) or not hypotheses) and failed(got) != "ValueError"
+
+
+def log_of_zero(got, request):
+    """Did a logarithm of 0 end it, or spoil the result?"""
+    if failed(got):
+        return failed(got) == "ValueError" and "math domain" in got["calls"][0]["raised"]["message"]
+    score = said(got)["bleu"]
+    return isinstance(score, float) and not math.isfinite(score)
+
+
+def divided_by_zero(got, request):
+    return failed(got) == "ZeroDivisionError"
