@@ -135,6 +135,7 @@ register(
         text("one token", 1, 3, refusal),
         text("no token", 0, 3, refusal),
         text("windows of nothing", 9, 0, refusal),
+        text("windows of less than nothing", 9, -1, refusal),
     ),
     mistakes={
         "the target at a seam is lost: windows share one token": evaluator(cut=chunks),
