@@ -4,6 +4,7 @@ A sign is rule(got, request) -> bool; a judge rule(got, settled) -> (expected, g
 """
 
 import math
+import re
 from functools import partial
 
 import torch
@@ -51,6 +52,14 @@ def refused_call_was_heard(got, request):
     return seen and any(refused)
 
 
+def truncated_below_zero(got, request):
+    """Was a truncate to a length below 0 accepted?"""
+    pairs = zip(request.calls, got["calls"], strict=False)
+    return any(
+        call["method"] == "truncate" and call["args"]["length"] < 0 and not said["raised"] for call, said in pairs
+    )
+
+
 def _tokens(value):
     return value[0].shape[2] if isinstance(value, tuple) else 0
 
@@ -92,7 +101,42 @@ def fed_in_all(*allowed):
 
 def judge_fed(got, settled, allowed):
     found = fed(answers(got)[0])
-    return None if found in allowed else (f"{allowed[0]} tokens fed to the model in all", f"{found} tokens")
+    if found not in allowed:
+        return f"{allowed[0]} tokens fed to the model in all", f"{found} tokens"
+    return ("a model that runs without gradients", "gradients were on") if gradients_on(got, None) else None
+
+
+def gradients_on(got, request):
+    """Did a model that counts see tokens while gradients were on?"""
+    return bool(answers(got)[0].get("token_embedding.followed", torch.zeros(())))
+
+
+def flags_left_after_an_error(got, request):
+    """Is a call refused as it should be, and the model changed by it?"""
+    return any(call["raised"] and "model" in call["changed"] for call in got["calls"])
+
+
+def _raised(got):
+    """(number, name, message) of the first call that raised; (None, "", "") without one."""
+    for number, call in enumerate(got["calls"]):
+        if call["raised"]:
+            return number, call["raised"]["type"], call["raised"]["message"]
+    return None, "", ""
+
+
+def too_many_heads(got, request):
+    """Did the lent cache refuse a number of heads?"""
+    return "this cache is for" in _raised(got)[2]
+
+
+def length_read_late(got, request):
+    """Was a table built for the new tokens twice: start + 2t keys where there are start + t?"""
+    number, name, message = _raised(got)
+    if name not in ("RuntimeError", "ValueError", "IndexError"):
+        return False
+    counts = [asked(request, n)["tokens"].shape[1] for n in range(number + 1)]
+    total = sum(counts)
+    return {total, total + counts[-1]} <= set(map(int, re.findall(r"\d+", message)))
 
 
 def fed_again(got, request):
