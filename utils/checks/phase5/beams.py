@@ -55,55 +55,69 @@ def grown(next_log_probs, alive, add, every=False):
 
 
 # a search in its parts; as it stands it is right
-def searcher(
+RIGHT_WAYS = dict(
     add=lambda total, logp: total + logp,
     start=0.0,
+    impossible=False,  # words of log-probability −∞ are kept
     rank=lambda total, length, penalty: total,
-    each=None,
+    each=lambda n: None,  # so many continuations of one hypothesis are kept
+    cut=lambda n: n,  # and so many of all
+    slots="free",  # "taken": what is finished keeps its place; "never": it takes none, not even in its own step
     ends=lambda token, eos: token == eos,
     keep_done=True,
     keep_alive=True,
-    slots="free",
+    stops=True,  # when nothing is alive
     halt=lambda done, n: False,
     score=lambda total, length, penalty: total / length**penalty,
     counts_eos=True,
     best_last=False,
     how_many=lambda n: n,
-    cut=True,
-    stops=True,
-    impossible=False,
-):
-    """slots: "free"; "taken": what is finished keeps its place among the beams; "never": it takes none, not even in its
-    own step. each: continuations kept of one; cut: n_beams of all are kept; stops: when nothing is alive.
-    """
+)
+
+
+def searcher(**ways):
+    """A wrong twin, `ways` replacing steps of the right one."""
+    way = RIGHT_WAYS | ways
 
     def beam_search(next_log_probs, bos_id, eos_id, n_beams, max_len, length_penalty):
         def worth(pair):
-            return -rank(pair[1], len(pair[0]) - 1, length_penalty)
+            return -way["rank"](pair[1], len(pair[0]) - 1, length_penalty)
 
-        alive, done = [([bos_id], start)], []
+        alive, done = [([bos_id], way["start"])], []
         for _ in range(max_len):
-            rows = grown(next_log_probs, alive, add, impossible)
-            pool = [pair for row in rows for pair in sorted(row, key=worth)[: each and each(n_beams)]]
-            best = sorted(pool + (done if slots == "taken" else []), key=worth)[: n_beams if cut else None]
-            if slots == "never":
-                ended = [pair for pair in sorted(pool, key=worth) if ends(pair[0][-1], eos_id)]
-                best = ended + [pair for pair in sorted(pool, key=worth) if pair not in ended][:n_beams]
-            if slots == "taken":
-                done, best = [pair for pair in done if pair in best], [pair for pair in best if pair not in done]
-            done += [pair for pair in best if ends(pair[0][-1], eos_id)]
-            alive = [pair for pair in best if not ends(pair[0][-1], eos_id)]
-            if stops and not alive or halt(done, n_beams):
+            rows = grown(next_log_probs, alive, way["add"], way["impossible"])
+            pool = [pair for row in rows for pair in sorted(row, key=worth)[: way["each"](n_beams)]]
+            alive, done = _dealt(way, sorted(pool, key=worth), done, worth, eos_id, n_beams)
+            if way["stops"] and not alive or way["halt"](done, n_beams):
                 break
-        pool = (done if keep_done else []) + (alive if keep_alive or not done else [])
-
-        def length(tokens):
-            return max(len(tokens) - 1 - (tokens[-1] == eos_id and not counts_eos), 1)
-
-        scored = [(tokens, score(total, length(tokens), length_penalty)) for tokens, total in pool]
-        return sorted(scored, key=lambda pair: pair[1] if best_last else -pair[1])[: how_many(n_beams)]
+        pool = (done if way["keep_done"] else []) + (alive if way["keep_alive"] or not done else [])
+        return _ranked(way, pool, eos_id, length_penalty)[: way["how_many"](n_beams)]
 
     return beam_search
+
+
+def _dealt(way, pool, done, worth, eos, n_beams):
+    """(alive, done) after a step whose continuations are `pool`, the best first."""
+
+    def ended(pair):
+        return way["ends"](pair[0][-1], eos)
+
+    if way["slots"] == "never":
+        return [pair for pair in pool if not ended(pair)][:n_beams], done + [pair for pair in pool if ended(pair)]
+    if way["slots"] == "taken":
+        pool = sorted(pool + done, key=worth)
+    best = pool[: way["cut"](n_beams)]
+    if way["slots"] == "taken":
+        done, best = [pair for pair in done if pair in best], [pair for pair in best if pair not in done]
+    return [pair for pair in best if not ended(pair)], done + [pair for pair in best if ended(pair)]
+
+
+def _ranked(way, pool, eos, penalty):
+    def length(tokens):
+        return max(len(tokens) - 1 - (tokens[-1] == eos and not way["counts_eos"]), 1)
+
+    scored = [(tokens, way["score"](total, length(tokens), penalty)) for tokens, total in pool]
+    return sorted(scored, key=lambda pair: pair[1] if way["best_last"] else -pair[1])
 
 
 def copies(next_log_probs, bos_id, eos_id, n_beams, max_len, length_penalty):
@@ -152,7 +166,9 @@ register(
         ),
         "a finished beam still competes": searcher(keep_done=False),
         "what is alive at max_len competes, too": searcher(keep_alive=False),
-        "rank all continuations together": Replays(searcher(each=lambda n: 1), searcher(each=lambda n: n, cut=False)),
+        "rank all continuations together": Replays(
+            searcher(each=lambda n: 1), searcher(each=lambda n: n, cut=lambda n: None)
+        ),
         "the penalty is for the final scores, not for the search": searcher(
             rank=lambda total, length, penalty: total / length**penalty, slots="taken"
         ),

@@ -118,10 +118,10 @@ register(
         "truncate keeps the oldest tokens": wrong.DropsTheFirst,
         "truncate(length) says how many stay": wrong.TakesAway,
         "truncate left the tokens there": wrong.NotTruncated,
-        "truncate cannot make the cache longer": wrong.TruncatesAnyway,
         "truncate: the length is not below 0": Spotted(
             rules_cache.truncated_below_zero, wrong.TruncatesBelow, also=(wrong.TruncatesBelow,), certain=True
         ),
+        "truncate cannot make the cache longer": wrong.TruncatesAnyway,
         "each layer has a count of its own": wrong.OneCount,
         "reorder must not read rows that it has written over": wrong.ReordersOverItself,
         "reorder picks rows of keys and values": Replays(wrong.Reorders, wrong.ReordersValues),

@@ -118,8 +118,8 @@ register(
     grad=False,
     cases=(
         fed("eight tokens at once", 8),
-        fed("five tokens, then one by one", 5, 1, 1, 1),
-        fed("chunks of 3, 3 and 2", 3, 3, 2),
+        fed("five tokens, then one by one", 5, 1, 1, n_layers=2),
+        fed("chunks of 3, 3 and 2", 3, 3, 2, n_layers=2),
         fed("post-norm, chunks of 3, 3 and 2", 3, 3, 2, norm_first=False, seed=1, n_layers=2),
         fed("one head of keys for all queries", 3, 3, 2, n_kv_heads=1, seed=2, n_layers=2),
         fed("grouped heads, post-norm", 3, 3, 2, norm_first=False, seed=3, n_layers=2, **PAIRS),
@@ -130,7 +130,7 @@ register(
         fed("cut back to 4, then other words", 5, 2, 2, words=WORDS.flip(1), cuts=(None, None, 4), n_layers=2),
         fed("what is in the cache afterwards", 3, 2, n_layers=2, mutates="cache"),
         fed("tokens fed to the model", 3, 3, 2, n_layers=1, counts=True, mutates="model"),
-        fed("float32", 3, 3, 2, dtype="float32"),
+        fed("float32", 3, 2, n_layers=2, dtype="float32"),
     ),
     mistakes={
         "a chunk must see the whole cache": wrong(
