@@ -970,7 +970,8 @@ for sentence, joint in ex.correct["joint"].items():
     print(f"{sentence:18}{joint:.4f}")
 print("best equals greedy:", ex.correct["best_equals_greedy"], "· erratum", ex.errata[0].id)
 tables = notes.example("002-beam-vs-greedy-tables")  # and one word has two shares after the same words
-print("between their two tables:", tables.compare(tables.inputs["a"] - tables.inputs["b"], "difference"))
+difference = tables.compare(tables.inputs["a"] - tables.inputs["b"], "difference")
+print("between their two tables:", difference, "· erratum", tables.errata[0].id)
 reveal("beam-notes", "deep learning (greedy's)", "Their example does not show what it is there for.")
 
 # %% [markdown]

@@ -75,10 +75,31 @@ def up_to_and_with_warmup(now, peak, warmup, total, floor):
     return floor + (peak - floor) * (1 + math.cos(math.pi * min(1, (now - warmup) / (total - warmup)))) / 2
 
 
-@wrong("AdamW", says="m and v belong into the state")
+@wrong("AdamW", says="m and v belong into the state, keyed by place")
 class LoadsOnlyTheSecond(Plain):
     def load_state_dict(self, state):
         self.v, self.t = state["v"], state["t"]
+
+
+@wrong("AdamW", says="m and v belong into the state, keyed by place")
+class KeyedByAddress(Plain):
+    """What another object loads belongs to parameters that it does not have."""
+
+    def __init__(self, params, **options):
+        super().__init__(params, **options)
+        self.state = {}
+
+    def one(self, i, p, g):
+        fresh = (torch.zeros_like(p), torch.zeros_like(p), 0)
+        self.m[i], self.v[i], self.t[i] = self.state.get(id(p), fresh)
+        super().one(i, p, g)
+        self.state[id(p)] = self.m[i], self.v[i], self.t[i]
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = state
 
 
 @wrong("clip_grad_norm_", says="change the gradients themselves: g.mul_(…)")

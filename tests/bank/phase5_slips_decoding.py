@@ -187,6 +187,12 @@ class ReadsTheLengthLate(Steps):
         return super().attended(attention, x, layer, cache)
 
 
+@stepping("the mask has a column for each key, the old and the new ones")
+class MaskForTheOldOnes(Steps):
+    def mask(self, q_len, kv_len):
+        return Steps.mask(self, q_len, kv_len - q_len)
+
+
 @stepping("what attention and the feed-forward layer give is added to x")
 class NoResiduals(Steps):
     def __call__(self, model, tokens, cache):

@@ -156,7 +156,9 @@ register(
         "decay first: it sees the weight as it was": faulty(decays_late=True),
         "weight decay is missing": faulty(no_decay=True),
         "the first beta is for m, the second for v": faulty(swapped=True),
-        "m and v belong into the state": Replays(faulty(loses_memory=True), _LosesMoments, _LosesTheFirst),
+        "m and v belong into the state, keyed by place": Replays(
+            faulty(loses_memory=True), _LosesMoments, _LosesTheFirst
+        ),
         "step counts belong into the state": faulty(loses_clock=True),
         "a new object could not take over: key the state by place, not by parameter": Spotted(
             rules.cannot_take_over, _CannotSave

@@ -128,14 +128,17 @@ def too_many_heads(got, request):
     return "this cache is for" in _raised(got)[2]
 
 
-def length_read_late(got, request):
-    """Was a mask built for the new tokens twice: is it start + 2t wide, where the scores are start + t?"""
+def mask_off(by):
+    """Was a mask built that is `by` times the new tokens wider than the scores?"""
+    return partial(is_mask_off, by=by)
+
+
+def is_mask_off(got, request, by):
     number, name, message = _raised(got)
     if name not in ("RuntimeError", "ValueError", "IndexError"):
         return False
     counts = [asked(request, n)["tokens"].shape[1] for n in range(number + 1)]
-    total = sum(counts)
-    wide, seen = total + counts[-1], total
+    wide, seen = sum(counts) + by * counts[-1], sum(counts)
     patterns = (
         f"tensor a ({wide}) must match the size of tensor b ({seen})",
         f"({seen}) must match the existing size ({wide})",

@@ -156,7 +156,10 @@ register(
             rules_cache.too_many_heads, wrong(kept=copied_first), certain=True
         ),
         "read cache.length once, before the first append": Spotted(
-            rules_cache.length_read_late, length_after_append, certain=True
+            rules_cache.mask_off(1), length_after_append, certain=True
+        ),
+        "the mask has a column for each key, the old and the new ones": Spotted(
+            rules_cache.mask_off(-1), wrong(seen=lambda t, total: seen_to_the_end(t, total - t)), certain=True
         ),
         "what attention and the feed-forward layer give is added to x": wrong(add=lambda x, branch: branch),
         "w_o comes after the heads": wrong(out=lambda attention, mixed: mixed),
