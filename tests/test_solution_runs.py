@@ -75,7 +75,7 @@ def test_points_add_up(lesson):
 
 @every_exercise
 def test_an_exercise_has_all_its_steps(lesson, name):
-    """Has it a task with minutes and three hints, a stub with docstring, a check, a look and a sentence to write?"""
+    """Has it a task with minutes and three hints, a stub with docstring, a check, and a look soon after?"""
     place = next(n for n, cell in enumerate(lesson.cells) if cell.metadata.get("exercise") == name)
     task, built, checked = lesson.cells[place - 1].source, lesson.cells[place], lesson.cells[place + 1]
     assert re.search(rf"### Exercise {lesson.number}\.\d+[a-c]? · `{name}` · (core|more|stretch) · about \d+ min", task)
@@ -84,10 +84,16 @@ def test_an_exercise_has_all_its_steps(lesson, name):
     assert hints == ["1 · where", "2 · what", "3 · how"]
     definition = next(node for node in ast.parse(built.source).body if getattr(node, "name", None) == name)
     assert ast.get_docstring(definition) and checked.metadata["check"] == name
-    after = lesson.cells[
-        place + 2 : next(n for n, cell in enumerate(lesson.cells) if cell.metadata.get("reflect") == name) + 1
-    ]
-    assert any(is_demo(cell) for cell in after) and len(after) <= 6
+    asked = [n for n, cell in enumerate(lesson.cells) if cell.metadata.get("reflect") == name]
+    end = asked[0] + 1 if asked else place + 8
+    assert any(is_demo(cell) for cell in lesson.cells[place + 2 : end]) and end <= place + 8
+
+
+@every_lesson
+def test_every_other_exercise_ends_in_a_sentence_to_write(lesson):
+    """Does a learner say in words what at least half of the exercises, or nearly, were about?"""
+    asked = [cell.metadata["reflect"] for cell in lesson.cells if "reflect" in cell.metadata]
+    assert len(set(asked)) == len(asked) >= len(lesson.names) // 2 and set(asked) <= set(lesson.names)
 
 
 @every_lesson
