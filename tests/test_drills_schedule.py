@@ -1,26 +1,12 @@
 """When a card comes back, on a clock that the test turns."""
 
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 
 import pytest
 
+from tests.drill_cards import PLACE, Clock
 from utils.drills.schedule import Schedule, day_of
 from utils.drills.store import Event, Store
-
-PLACE = timezone(timedelta(hours=1))
-
-
-class Clock:
-    """22:00 on a Sunday until somebody turns it."""
-
-    def __init__(self):
-        self.time = datetime(2026, 11, 22, 22, 0, tzinfo=PLACE)
-
-    def __call__(self):
-        return self.time
-
-    def turn(self, **by):
-        self.time += timedelta(**by)
 
 
 @pytest.fixture

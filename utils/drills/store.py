@@ -177,6 +177,15 @@ class Store:
         """{card: when it is due} of every card that was reviewed, the earliest first."""
         return dict(self._rows("SELECT card, due FROM memory ORDER BY due, card"))
 
+    def changed_elsewhere(self):
+        """A number that is another one as soon as another process has written."""
+        return self._rows("PRAGMA data_version")[0][0]
+
+    def begun_since(self, at):
+        """How many cards had their first review at that time or later."""
+        sql = "SELECT subject FROM events WHERE kind = 'review' GROUP BY subject HAVING MIN(at) >= ?"
+        return self._rows(f"SELECT COUNT(*) FROM ({sql})", at)[0][0]
+
     # ---- drafts: an answer half written ----
 
     def draft(self):
