@@ -51,7 +51,7 @@ class Card:
     """One question. What every kind has stands first; what a kind does not have is empty.
 
     id          stable for ever, "phase2/why-divide": the schedule hangs on it
-    exercise    the exercise that unlocks it, or None: open from the start
+    exercise    the exercise that unlocks it, or None: the first of its phase
     section     of the notebook, "2.3"
     minutes     to answer it, estimated; a code drill's clock
     prompt, answer   Markdown; the answer is a model answer
