@@ -316,8 +316,7 @@ def scores_saved(rng):
         f"T(T+1)(2T+1)/6 over T(T+1)/2 = (2T + 1)/3 = {(2 * length + 1) / 3:.2f}",
         [
             (float(length), "That is the last step alone; early steps save less."),
-            (length / 2, "Step t saves a factor t, but late steps weigh more."),
-            ((length + 1) / 2, "That is the factor of the projections: t rows against one."),
+            ((length + 1) / 2, "That is the factor of the projections; of scores late steps have more to save."),
             (float(length**2), "With a cache there are still t scores in step t."),
         ],
         tolerance=0.005,
