@@ -35,12 +35,13 @@ def card(id="phase2/why", kind="recall", **parts):
 
 def recall(id="phase2/why", **parts):
     rubric = ({"points": 2, "for": "the variance"}, {"points": 1, "for": "saturation"}, {"points": 1, "for": "√d"})
-    return card(id, rubric=rubric, **parts)
+    return card(id, **{"rubric": rubric, **parts})
 
 
 def choice(id="phase2/axis", **parts):
-    options, because = ("keys", "queries", "both"), ("rows share 1", "columns would", "nothing would")
-    return card(id, "choice", options=options, right=0, because=because, **parts)
+    because = ("rows share 1", "columns would", "nothing would")
+    usual = dict(options=("keys", "queries", "both"), right=0, because=because)
+    return card(id, "choice", **{**usual, **parts})
 
 
 def doubled(rng):

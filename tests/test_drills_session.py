@@ -11,7 +11,8 @@ import pytest
 from tests.drill_cards import Clock, bug, choice, code, numeric, one_of_each, recall, shapes
 from utils.drills import replies
 from utils.drills.deck import chosen, open_cards, passed_in
-from utils.drills.session import AHEAD, DUE_PER_NEW, Session, Unclear
+from utils.drills.replies import Unclear
+from utils.drills.session import AHEAD, DUE_PER_NEW, Session
 from utils.drills.store import Event, Store
 from utils.syllabus import Task
 

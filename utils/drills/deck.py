@@ -21,8 +21,8 @@ def passed_in(store):
     return {name for name, (_, best, _) in store.tally("check").items() if best == 1}
 
 
-def chosen(cards, phases=(), kinds=(), levels=()):
-    """The cards of these phases, kinds and levels; none named means all."""
+def chosen(cards, phases=None, kinds=None, levels=None):
+    """The cards of these phases, kinds and levels; None, or none named, means all."""
     return [
         card
         for card in cards

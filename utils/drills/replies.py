@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from utils.drills.card import Card, Question
 
 SELF_JUDGED = ("recall", "design")  # the learner ticks what the answer held, after reading the model answer
-REPEATED = ("code", "bug")  # a reply that fails may be followed by another
 
 
 class Unclear(ValueError):

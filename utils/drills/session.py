@@ -10,7 +10,8 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from utils.drills.replies import REPEATED, SELF_JUDGED, Unclear, ask, judge
+from utils.drills.pages import closing
+from utils.drills.replies import SELF_JUDGED, ask, judge
 from utils.drills.schedule import Schedule, day_of, now
 from utils.drills.store import Event
 
@@ -80,6 +81,15 @@ class Session:
         moment = self.clock().timestamp()
         due = sum(at <= moment for card, at in self._due.items())
         return due, max(0, min(self._allowed, len(self._new)))
+
+    def status(self):
+        """What else is waiting, in a few words."""
+        due, new = self.waiting()
+        return f"{due} due · {new} new"
+
+    def summary(self):
+        """The page at the end, Markdown."""
+        return closing(self)
 
     def next_due(self):
         """When the next card comes back, or None."""
@@ -208,6 +218,3 @@ class Session:
         known = self.store.due_times()
         self._due = {card: due for card, due in known.items() if card in self.deck}
         self._new = dict.fromkeys(card for card in self.deck if card not in known)
-
-
-__all__ = ["Feedback", "Session", "Unclear", "REPEATED"]
