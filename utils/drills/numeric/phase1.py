@@ -48,8 +48,8 @@ def wavelength(rng):
     pair = rng.randrange(1, width // 2)
     answer = 2 * math.pi * 10000 ** (2 * pair / width)
     return question(
-        f"Sinusoidal positions, width {width}, base 10000. After how many places does pair number {pair} (counted from 0: "
-        f"columns {2 * pair} and {2 * pair + 1}) come round?",
+        f"Sinusoidal positions, width {width}, base 10000. After how many places does pair number {pair} (counted "
+        f"from 0: columns {2 * pair} and {2 * pair + 1}) come round?",
         answer,
         "places",
         f"2π · 10000^({2 * pair}/{width}) = {answer:,.2f}",
@@ -69,18 +69,20 @@ def wavelength(rng):
     minutes=4,
     level="senior",
     source="notes 003, distance matrix (slip D10)",
-    answer="A pair that turns by ω·k in k places adds 2 − 2·cos(ω k) to the squared distance. Sum over pairs, take the root.",
+    answer="A pair that turns by ω·k in k places adds 2 − 2·cos(ω k) to the squared distance. Sum over pairs, take "
+    "the root.",
 )
 def no_ruler(rng):
     """How far apart are the encodings of two places?"""
     start, steps = rng.randrange(0, 20), rng.randrange(2, 9)
     square = sum(2 - 2 * math.cos(steps * speed) for speed in (1.0, 0.01))
     return question(
-        f"Sinusoidal positions of width 4 (speeds 1 and 0.01, angles in radians). What is the Euclidean distance between the "
-        f"rows of places {start} and {start + steps}?",
+        "Sinusoidal positions of width 4 (speeds 1 and 0.01, angles in radians). What is the Euclidean distance "
+        f"between the rows of places {start} and {start + steps}?",
         math.sqrt(square),
         "",
-        f"√((2 − 2 cos {steps}) + (2 − 2 cos {steps / 100:g})) = {math.sqrt(square):.4f}; where you start does not matter",
+        f"√((2 − 2 cos {steps}) + (2 − 2 cos {steps / 100:g})) = {math.sqrt(square):.4f}; where you start does not "
+        "matter",
         [
             (square, "Take the root."),
             (float(steps), "That is the number of steps; the encodings are no ruler."),
@@ -128,7 +130,8 @@ def vocabulary(rng):
     """How many ids does a byte-level tokenizer have?"""
     merges, specials = rng.randrange(1000, 60_000), rng.randrange(2, 9)
     return question(
-        f"A byte-level BPE tokenizer has learned {merges:,} merges and has {specials} specials. How many ids are there?",
+        f"A byte-level BPE tokenizer has learned {merges:,} merges and has {specials} specials. How many ids are "
+        "there?",
         256 + merges + specials,
         "ids",
         f"256 + {merges:,} + {specials}",
@@ -157,8 +160,8 @@ def utf8_bytes(rng):
     text = "a" * plain + "é" * accents + "日" * signs + "🙂" * faces
     size = len(text.encode())
     return question(
-        f"A text has {plain} plain letters, {accents} times é, {signs} times 日 and {faces} times 🙂. How many tokens does a "
-        "byte-level tokenizer without merges make of it?",
+        f"A text has {plain} plain letters, {accents} times é, {signs} times 日 and {faces} times 🙂. How many tokens "
+        "does a byte-level tokenizer without merges make of it?",
         size,
         "tokens",
         f"{plain} · 1 + {accents} · 2 + {signs} · 3 + {faces} · 4 = {size}",
@@ -184,7 +187,8 @@ def fading(rng):
     """How much of an influence is left after some steps?"""
     factor, steps = some(rng, 0.8, 0.85, 0.9, 0.95), rng.randrange(8, 40)
     return question(
-        f"At each step of a recurrent network {factor:g} of an influence is left. Which share of it is left after {steps} steps?",
+        f"At each step of a recurrent network {factor:g} of an influence is left. Which share of it is left after "
+        f"{steps} steps?",
         factor**steps,
         "",
         f"{factor:g}^{steps} = {factor**steps:.4g}",

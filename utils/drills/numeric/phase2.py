@@ -25,8 +25,8 @@ def spread_of_scores(rng):
     width, sigma_q, sigma_k = some(rng, 32, 64, 128, 256), some(rng, 1.5, 2, 3), some(rng, 0.5, 0.8, 1.2)
     deviation = sigma_q * sigma_k * math.sqrt(width)
     return question(
-        f"Entries of q are independent with mean 0 and standard deviation {sigma_q:g}, those of k with {sigma_k:g}; d_head is "
-        f"{width}. What is the standard deviation of q·k, unscaled?",
+        f"Entries of q are independent with mean 0 and standard deviation {sigma_q:g}, those of k with {sigma_k:g}; "
+        f"d_head is {width}. What is the standard deviation of q·k, unscaled?",
         deviation,
         "",
         f"{sigma_q:g} · {sigma_k:g} · √{width} = {deviation:.3f}",
@@ -55,7 +55,8 @@ def scaled_share(rng):
     dots = [root * part for part in rng.sample([0.5, 1, 1.5, 2, 2.5, 3], 3)]
     answer = shares([dot / root for dot in dots])[0]
     return question(
-        f"A query has the dot products {listed(dots)} with three keys; d_head is {width}. Which weight does the first key get?",
+        f"A query has the dot products {listed(dots)} with three keys; d_head is {width}. Which weight does the first "
+        "key get?",
         answer,
         "",
         f"scores {listed(dot / root for dot in dots)}, then softmax: {answer:.4f}",
@@ -82,7 +83,8 @@ def share_beside_a_hidden_key(rng):
     answer = shares(scores[:3])[0]
     times_mask = shares([*scores[:3], 0.0])[0]
     return question(
-        f"Scaled scores of one query: {listed(scores)}. The **last** key is hidden. Which weight does the first key get?",
+        f"Scaled scores of one query: {listed(scores)}. The **last** key is hidden. Which weight does the first key "
+        "get?",
         answer,
         "",
         f"softmax of {listed(scores[:3])}: {answer:.4f}",
@@ -101,7 +103,8 @@ def share_beside_a_hidden_key(rng):
     minutes=3,
     level="junior",
     source="notes 004 Table 1 (slip D39)",
-    answer="Two products, each of q_len · kv_len · d_head multiply-adds per head; a multiply-add is two operations: 4·B·H·Q·K·D.",
+    answer="Two products, each of q_len · kv_len · d_head multiply-adds per head; a multiply-add is two operations: "
+    "4·B·H·Q·K·D.",
 )
 def attention_gigaflops(rng):
     """How many operations do scores and mixing take?"""
@@ -109,8 +112,8 @@ def attention_gigaflops(rng):
     length = some(rng, 512, 1024, 2048)
     flops = 4 * batch * heads * length * length * width
     return question(
-        f"Batch {batch}, {heads} heads of width {width}, {length} queries and as many keys, no mask. How many GFLOP (10⁹) do Q Kᵀ and "
-        "the mixing of values take together?",
+        f"Batch {batch}, {heads} heads of width {width}, {length} queries and as many keys, no mask. How many GFLOP "
+        "(10⁹) do Q Kᵀ and the mixing of values take together?",
         flops / 1e9,
         "GFLOP",
         f"4 · {batch} · {heads} · {length}² · {width} = {flops / 1e9:,.2f} · 10⁹",
@@ -139,7 +142,8 @@ def score_table(rng):
     length = some(rng, 1024, 2048, 4096)
     numbers = batch * heads * length * length
     return question(
-        f"Batch {batch}, {heads} heads, {length} tokens, float{8 * size}. How many GB (10⁹ bytes) does one layer's table of scores take?",
+        f"Batch {batch}, {heads} heads, {length} tokens, float{8 * size}. How many GB (10⁹ bytes) does one layer's "
+        "table of scores take?",
         numbers * size / 1e9,
         "GB",
         f"{batch} · {heads} · {length}² · {size} bytes = {numbers * size / 1e9:.3f} GB",
@@ -215,15 +219,15 @@ def visible_in_a_chunk(rng):
     minutes=4,
     level="staff",
     source="notes 004 Table 1 (slip D39)",
-    answer="Per token the matrices take 2 · 12 d² operations (4 d² in attention, 8 d² in the FFN), scores and mixing 4 T d. "
-    "Equal at T = 6 d.",
+    answer="Per token the matrices take 2 · 12 d² operations (4 d² in attention, 8 d² in the FFN), scores and mixing "
+    "4 T d. Equal at T = 6 d.",
 )
 def when_attention_dominates(rng):
     """At which length do scores and mixing cost as much as all matrices of a block?"""
     width = some(rng, 256, 512, 768, 1024, 2048, 4096)
     return question(
-        f"A block of width {width} with a feed-forward layer four times as wide, no mask. At how many tokens do Q Kᵀ and the mixing of "
-        "values take as many operations as all the block's matrices?",
+        f"A block of width {width} with a feed-forward layer four times as wide, no mask. At how many tokens do Q Kᵀ "
+        "and the mixing of values take as many operations as all the block's matrices?",
         6 * width,
         "tokens",
         f"24 d² = 4 T d gives T = 6 d = {6 * width}",

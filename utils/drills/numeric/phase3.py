@@ -28,7 +28,10 @@ def mha_weights(rng):
             (4 * width * width, "You left out the biases."),
             (heads * (4 * width * width + 4 * width), "Heads share d_model: do not multiply."),
             (4 * width * width + 3 * width, "The output projection has a bias, too."),
-            (4 * width * width // heads + 4 * width, "Each head reads the whole token; together the matrices are square."),
+            (
+                4 * width * width // heads + 4 * width,
+                "Each head reads the whole token; together the matrices are square.",
+            ),
         ],
         tolerance=0,
     )
@@ -50,13 +53,17 @@ def grouped_weights(rng):
     narrow = groups * d_head
     answer = 2 * width * width + 2 * width * narrow
     return question(
-        f"Grouped-query attention: d_model {width}, {heads} query heads, {groups} key-value heads, no biases. How many million weights?",
+        f"Grouped-query attention: d_model {width}, {heads} query heads, {groups} key-value heads, no biases. How "
+        "many million weights?",
         answer / 1e6,
         "million",
         f"2 · {width}² + 2 · {width} · {narrow} = {answer:,}",
         [
             (4 * width * width / 1e6, "Keys and values are narrower: n_kv_heads · d_head wide."),
-            ((width * width + 3 * width * narrow) / 1e6, "The output projection stays square: it reads all query heads."),
+            (
+                (width * width + 3 * width * narrow) / 1e6,
+                "The output projection stays square: it reads all query heads.",
+            ),
             ((2 * width * width + width * narrow) / 1e6, "Keys and values have a matrix each."),
             ((2 * width * width + 2 * width * d_head) / 1e6, "That is multi-query: one key-value head."),
         ],
@@ -79,8 +86,8 @@ def cache_of_a_token(rng):
     groups = some(rng, 1, 4, 8)
     answer = 2 * layers * groups * d_head * 2
     return question(
-        f"{layers} layers, {heads} query heads of width {d_head}, {groups} key-value heads, float16. How many bytes does **one token** "
-        "take in the cache?",
+        f"{layers} layers, {heads} query heads of width {d_head}, {groups} key-value heads, float16. How many bytes "
+        "does **one token** take in the cache?",
         answer,
         "bytes",
         f"2 tensors · {layers} · {groups} · {d_head} · 2 bytes",
@@ -109,7 +116,8 @@ def even_entropy(rng):
     rest = (1 - first) / keys
     answer = -first * math.log(first) - (1 - first) * math.log(rest)
     return question(
-        f"A query gives {first:g} to one key and shares the rest evenly among {keys} others. What is the entropy in nats?",
+        f"A query gives {first:g} to one key and shares the rest evenly among {keys} others. What is the entropy in "
+        "nats?",
         answer,
         "nats",
         f"−{first:g} ln {first:g} − {1 - first:g} ln({1 - first:g}/{keys}) = {answer:.4f}",
@@ -138,7 +146,8 @@ def alibi_handicap(rng):
     head, far = rng.randrange(0, heads - 1), rng.randrange(3, 60)
     answer = -(2 ** (-8 * (head + 1) / heads)) * far
     return question(
-        f"ALiBi with {heads} heads. Which bias does head {head} (counted from 0) add to the score of a key {far} places back?",
+        f"ALiBi with {heads} heads. Which bias does head {head} (counted from 0) add to the score of a key {far} "
+        "places back?",
         answer,
         "",
         f"−2^(−8 · {head + 1}/{heads}) · {far} = {answer:.4f}",

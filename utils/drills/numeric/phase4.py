@@ -27,7 +27,8 @@ def a_token(rng):
     minutes=4,
     level="junior",
     source="notes 000 §6 (slip A2)",
-    answer="Subtract the token's mean, divide by the root of its variance; the variance is the mean of squares (divided by n).",
+    answer="Subtract the token's mean, divide by the root of its variance; the variance is the mean of squares "
+    "(divided by n).",
 )
 def norm_by_hand(rng):
     """What does layer norm make of an entry?"""
@@ -117,8 +118,8 @@ def swiglu_width(rng):
     """How wide may a gated layer be at the same price?"""
     width, times = some(rng, 384, 768, 1536, 3072, 4608), some(rng, 2, 4)
     return question(
-        f"A feed-forward layer of two matrices goes from {width} to {times * width} and back. How wide may SwiGLU (three matrices) be to have "
-        "as many weights? No biases.",
+        f"A feed-forward layer of two matrices goes from {width} to {times * width} and back. How wide may SwiGLU "
+        "(three matrices) be to have as many weights? No biases.",
         2 * times * width // 3,
         "",
         f"2 · {times * width} / 3",
@@ -139,22 +140,29 @@ def swiglu_width(rng):
     minutes=3,
     level="junior",
     source="notes 003 (slip A24)",
-    answer="4 d² in attention and 8 d² in a feed-forward layer four times as wide: 12 d² per encoder block; a decoder block with "
-    "cross-attention has 16 d².",
+    answer="4 d² in attention and 8 d² in a feed-forward layer four times as wide: 12 d² per encoder block; a decoder "
+    "block with cross-attention has 16 d².",
 )
 def weights_of_a_stack(rng):
     """How many weights do the matrices of a stack have?"""
     width, layers, reads = some(rng, 256, 512, 768, 1024), rng.randrange(4, 25), rng.random() < 0.5
     per_block, kind = (16, "decoder blocks with cross-attention") if reads else (12, "encoder blocks")
     return question(
-        f"{layers} {kind}, d_model {width}, d_ff 4 · {width}. How many million weights do their matrices have? (No biases, norms, embeddings.)",
+        f"{layers} {kind}, d_model {width}, d_ff 4 · {width}. How many million weights do their matrices have? (No "
+        "biases, norms, embeddings.)",
         per_block * width * width * layers / 1e6,
         "million",
         f"{per_block} · {width}² · {layers} = {per_block * width * width * layers:,}",
         [
-            ((28 - per_block) * width * width * layers / 1e6, "12 d² is an encoder block; with cross-attention it is 16 d²."),
+            (
+                (28 - per_block) * width * width * layers / 1e6,
+                "12 d² is an encoder block; with cross-attention it is 16 d².",
+            ),
             ((per_block - 8) * width * width * layers / 1e6, "You left out the feed-forward layers: 8 d² each."),
-            ((per_block - 4) * width * width * layers / 1e6, "Going out and back are two matrices of 4 d²; attention has four of d²."),
+            (
+                (per_block - 4) * width * width * layers / 1e6,
+                "Going out and back are two matrices of 4 d²; attention has four of d².",
+            ),
             (per_block * width * width / 1e6, "That is one block."),
         ],
     )
@@ -176,8 +184,8 @@ def gpt_total(rng):
     blocks, table, learned = 12 * width * width * layers, vocab * width, places * width
     answer = table + learned + blocks
     return question(
-        f"Decoder-only, vocabulary {vocab:,}, learned positions up to {places}, d_model {width}, {layers} blocks (d_ff four times as wide), "
-        "output tied. How many million parameters, without biases and norms?",
+        f"Decoder-only, vocabulary {vocab:,}, learned positions up to {places}, d_model {width}, {layers} blocks "
+        "(d_ff four times as wide), output tied. How many million parameters, without biases and norms?",
         answer / 1e6,
         "million",
         f"{vocab:,} · {width} + {places} · {width} + 12 · {width}² · {layers} = {answer:,}",
@@ -204,7 +212,8 @@ def sums_on_the_way(rng):
     """How many residual additions does a model make?"""
     encoder, decoder = rng.randrange(3, 13), rng.randrange(3, 13)
     return question(
-        f"An encoder-decoder with {encoder} encoder and {decoder} decoder blocks. How many residual additions are there?",
+        f"An encoder-decoder with {encoder} encoder and {decoder} decoder blocks. How many residual additions are "
+        "there?",
         2 * encoder + 3 * decoder,
         "",
         f"2 · {encoder} + 3 · {decoder}",
@@ -230,7 +239,8 @@ def first_loss(rng):
     """What is the loss of an untrained model?"""
     vocab = some(rng, 5_000, 16_000, 32_000, 50_257, 100_000, 128_256)
     return question(
-        f"A fresh, well initialised language model with {vocab:,} tokens. Which loss (in nats) do you expect before the first step?",
+        f"A fresh, well initialised language model with {vocab:,} tokens. Which loss (in nats) do you expect before "
+        "the first step?",
         math.log(vocab),
         "nats",
         f"ln {vocab:,} = {math.log(vocab):.3f}",
@@ -255,8 +265,8 @@ def quiet_start(rng):
     """With which deviation do the matrices start that write into the stream?"""
     std, layers = some(rng, 0.01, 0.02, 0.04), some(rng, 6, 12, 24, 36, 48)
     return question(
-        f"Matrices start with standard deviation {std:g}; those that write into the residual stream are scaled for {layers} blocks as in GPT-2. "
-        "With which deviation do they start?",
+        f"Matrices start with standard deviation {std:g}; those that write into the residual stream are scaled for "
+        f"{layers} blocks as in GPT-2. With which deviation do they start?",
         std / math.sqrt(2 * layers),
         "",
         f"{std:g} / √(2 · {layers}) = {std / math.sqrt(2 * layers):.5f}",
@@ -282,8 +292,8 @@ def growing_stream(rng):
     layers, branch = some(rng, 6, 12, 24, 32), some(rng, 0.25, 0.5, 2.0)
     answer = 1 + 2 * layers * branch
     return question(
-        f"A pre-norm stream starts with variance 1. Each of {layers} blocks adds two branches, independent of it, with variance {branch:g} each. "
-        "What is its variance at the end?",
+        f"A pre-norm stream starts with variance 1. Each of {layers} blocks adds two branches, independent of it, "
+        f"with variance {branch:g} each. What is its variance at the end?",
         answer,
         "",
         f"1 + 2 · {layers} · {branch:g} = {answer:g}: that is why a last norm is needed",
@@ -310,7 +320,8 @@ def gelu_value(rng):
     x = some(rng, -1.5, -1.2, -0.7, -0.4, 0.3, 0.6, 0.8, 1.2)
     share = 0.5 * (1 + math.erf(x / math.sqrt(2)))
     return question(
-        f"What is GELU({x:g}), in its exact form? A standard normal variable is below {x:g} with probability {share:.4f}.",
+        f"What is GELU({x:g}), in its exact form? A standard normal variable is below {x:g} with probability "
+        f"{share:.4f}.",
         x * share,
         "",
         f"{x:g} · {share:.4f} = {x * share:.4f}",

@@ -21,7 +21,8 @@ def price_of_a_guess(rng):
     prices = [-math.log(p) for p in probs]
     mean = sum(prices) / 3
     return question(
-        f"A model gave the right tokens the shares {listed(probs)}; a fourth place is padding and ignored. What is the loss in nats?",
+        f"A model gave the right tokens the shares {listed(probs)}; a fourth place is padding and ignored. What is "
+        "the loss in nats?",
         mean,
         "nats",
         f"({' + '.join(f'{price:.3f}' for price in prices)}) / 3 = {mean:.4f}",
@@ -50,7 +51,8 @@ def perplexity_of_batches(rng):
     many, few = some(rng, 800, 1200, 2000), some(rng, 100, 200, 300)
     mean = (one * many + two * few) / (many + few)
     return question(
-        f"A batch of {many} kept tokens has loss {one:g}, another of {few} has {two:g} (nats). What is the perplexity of both together?",
+        f"A batch of {many} kept tokens has loss {one:g}, another of {few} has {two:g} (nats). What is the perplexity "
+        "of both together?",
         math.exp(mean),
         "",
         f"({one:g} · {many} + {two:g} · {few}) / {many + few} = {mean:.4f}; e to that is {math.exp(mean):.3f}",
@@ -76,7 +78,8 @@ def smoothed_target(rng):
     """Which share does the right class get under label smoothing?"""
     epsilon, classes = some(rng, 0.1, 0.2, 0.3), rng.randrange(4, 9)
     return question(
-        f"Label smoothing ε = {epsilon:g} over {classes} classes, as in this course (and torch). Which target share does the right class get?",
+        f"Label smoothing ε = {epsilon:g} over {classes} classes, as in this course (and torch). Which target share "
+        "does the right class get?",
         1 - epsilon + epsilon / classes,
         "",
         f"1 − {epsilon:g} + {epsilon:g}/{classes}",
@@ -97,7 +100,8 @@ def smoothed_target(rng):
     minutes=4,
     level="senior",
     source="course 5.5",
-    answer="floor + (peak − floor) · (1 + cos(π · share))/2, where the share counts from the end of the warm-up to total.",
+    answer="floor + (peak − floor) · (1 + cos(π · share))/2, where the share counts from the end of the warm-up to "
+    "total.",
 )
 def rate_of_a_step(rng):
     """Which learning rate does a step have?"""
@@ -111,7 +115,8 @@ def rate_of_a_step(rng):
         return floor + (1 - floor) * (1 + math.cos(math.pi * share)) / 2
 
     return question(
-        f"Warm-up of {warmup} steps to a peak of 1.0, then half a cosine down to 0.1 at step {total}. What is the rate at step {step}?",
+        f"Warm-up of {warmup} steps to a peak of 1.0, then half a cosine down to 0.1 at step {total}. What is the "
+        f"rate at step {step}?",
         rate(share),
         "",
         f"share {share:.3f}: 0.1 + 0.9 · (1 + cos(π · {share:.3f}))/2 = {rate(share):.4f}",
@@ -138,8 +143,8 @@ def first_adam_step(rng):
     """How far does Adam's first step go?"""
     rate, slope = some(rng, 0.001, 0.002, 0.003), some(rng, 0.02, 0.5, 4.0, 25.0)
     return question(
-        f"A weight's first gradient is {slope:g}; lr {rate:g}, betas (0.9, 0.999), no decay, ε tiny. By how much does Adam lower the weight in "
-        "its first step?",
+        f"A weight's first gradient is {slope:g}; lr {rate:g}, betas (0.9, 0.999), no decay, ε tiny. By how much does "
+        "Adam lower the weight in its first step?",
         rate,
         "",
         f"m̂ = {slope:g}, √v̂ = {slope:g}: lr · 1 = {rate:g}",
@@ -167,8 +172,8 @@ def clipped_entry(rng):
     limit = some(rng, 1.0, 2.0, 2.5)
     norm = math.hypot(a, b)
     return question(
-        f"Two parameters, of one number each, have the gradients {a:g} and {b:g}. They are clipped together to norm {limit:g}. What is the "
-        "first gradient afterwards?",
+        f"Two parameters, of one number each, have the gradients {a:g} and {b:g}. They are clipped together to norm "
+        f"{limit:g}. What is the first gradient afterwards?",
         a * limit / norm,
         "",
         f"norm {norm:g}: {a:g} · {limit:g}/{norm:g} = {a * limit / norm:.4f}",
@@ -251,7 +256,8 @@ def beam_score(rng):
     probs, alpha = rng.sample([0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 0.9], 3), some(rng, 0.6, 0.7, 0.8)
     total = sum(math.log(p) for p in probs)
     return question(
-        f"A beam: bos, then three tokens (the last is eos) with shares {listed(probs)}. Length penalty {alpha:g}, as in this course. Its score?",
+        f"A beam: bos, then three tokens (the last is eos) with shares {listed(probs)}. Length penalty {alpha:g}, as "
+        "in this course. Its score?",
         total / 3**alpha,
         "",
         f"ln {listed(probs)} add up to {total:.4f}; / 3^{alpha:g} = {total / 3**alpha:.4f}",
@@ -280,8 +286,8 @@ def cache_gigabytes(rng):
     groups, batch, length = some(rng, 4, 8), some(rng, 8, 16, 24), some(rng, 4096, 8192)
     size = 2 * layers * batch * groups * d_head * length * 2
     return question(
-        f"{layers} layers, {heads} query heads and {groups} key-value heads of width {d_head}; {batch} sequences of {length} tokens, float16. "
-        "How many GB (10⁹ bytes) is the KV cache?",
+        f"{layers} layers, {heads} query heads and {groups} key-value heads of width {d_head}; {batch} sequences of "
+        f"{length} tokens, float16. How many GB (10⁹ bytes) is the KV cache?",
         size / 1e9,
         "GB",
         f"2 · {layers} · {batch} · {groups} · {d_head} · {length} · 2 bytes = {size / 1e9:.3f} GB",
@@ -309,8 +315,8 @@ def scores_saved(rng):
     """How many times fewer scores does a cache leave?"""
     length = rng.randrange(10, 2000)
     return question(
-        f"{length} tokens are written, the first from nothing; no masked entry is skipped. How many times as many **scores** are computed without "
-        "a cache as with one?",
+        f"{length} tokens are written, the first from nothing; no masked entry is skipped. How many times as many "
+        "**scores** are computed without a cache as with one?",
         (2 * length + 1) / 3,
         "times",
         f"T(T+1)(2T+1)/6 over T(T+1)/2 = (2T + 1)/3 = {(2 * length + 1) / 3:.2f}",
@@ -337,8 +343,8 @@ def tokens_for_a_budget(rng):
     params, budget = some(rng, 0.4, 1.3, 3.0, 7.0), some(rng, 1e20, 1e21, 5e21)
     tokens = budget / (6 * params * 1e9)
     return question(
-        f"A model of {params:g}·10⁹ parameters and a budget of {budget:.0e} operations. On how many billion tokens can it train (attention's "
-        "products left out)?",
+        f"A model of {params:g}·10⁹ parameters and a budget of {budget:.0e} operations. On how many billion tokens "
+        "can it train (attention's products left out)?",
         tokens / 1e9,
         "billion",
         f"{budget:.0e} / (6 · {params:g}·10⁹) = {tokens / 1e9:,.2f}·10⁹",
@@ -358,14 +364,15 @@ def tokens_for_a_budget(rng):
     minutes=2,
     level="senior",
     source="notes 003, teacher forcing (slip D27)",
-    answer="If each word is right with probability p as long as all before were, and an error ruins the rest: p^k at word k.",
+    answer="If each word is right with probability p as long as all before were, and an error ruins the rest: p^k at "
+    "word k.",
 )
 def exposure(rng):
     """How often is a whole answer right?"""
     p, words = some(rng, 0.9, 0.95, 0.98, 0.99), rng.randrange(8, 40)
     return question(
-        f"After a true prefix the next word is right with probability {p:g}, each time anew. A free-running model is right on **all** of {words} "
-        "words with which probability?",
+        f"After a true prefix the next word is right with probability {p:g}, each time anew. A free-running model is "
+        f"right on **all** of {words} words with which probability?",
         p**words,
         "",
         f"{p:g}^{words} = {p**words:.4g}",

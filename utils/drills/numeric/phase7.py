@@ -13,7 +13,8 @@ from utils.drills.numeric.asking import question, some
     minutes=4,
     level="senior",
     source="course 7.3; Chowdhery et al. 2022, appendix B",
-    answer="6 for each entry of a matrix that multiplies, the output layer among them, and 12 · L · d · T for attention over all keys.",
+    answer="6 for each entry of a matrix that multiplies, the output layer among them, and 12 · L · d · T for "
+    "attention over all keys.",
 )
 def operations_per_token(rng):
     """How many operations does training take per token?"""
@@ -22,11 +23,13 @@ def operations_per_token(rng):
     entries, products = 12 * width * width * layers + vocab * width, 12 * layers * width * length
     answer = 6 * entries + products
     return question(
-        f"A decoder-only model: {layers} layers, d_model {width} (d_ff four times as wide), vocabulary {vocab:,}, tied. How many **million** operations "
-        f"does training take per token at {length} tokens, counting all keys (PaLM's convention)?",
+        f"A decoder-only model: {layers} layers, d_model {width} (d_ff four times as wide), vocabulary {vocab:,}, "
+        f"tied. How many **million** operations does training take per token at {length} tokens, counting all keys "
+        "(PaLM's convention)?",
         answer / 1e6,
         "million",
-        f"6 · (12 · {width}² · {layers} + {vocab:,} · {width}) + 12 · {layers} · {width} · {length} = {answer / 1e6:,.1f}·10⁶",
+        f"6 · (12 · {width}² · {layers} + {vocab:,} · {width}) + 12 · {layers} · {width} · {length} = "
+        f"{answer / 1e6:,.1f}·10⁶",
         [
             ((6 * entries + products / 2) / 1e6, "That is the causal convention: half of the keys."),
             (6 * entries / 1e6, "Attention's products are missing."),
@@ -52,8 +55,8 @@ def state_in_memory(rng):
     """How much memory does the state of a training run take?"""
     params = some(rng, 0.124, 0.35, 1.3, 3.0, 7.0)
     return question(
-        f"{params:g}·10⁹ parameters, AdamW, everything in float32. How many GB (10⁹ bytes) do weights, gradients and the optimiser take, without "
-        "activations?",
+        f"{params:g}·10⁹ parameters, AdamW, everything in float32. How many GB (10⁹ bytes) do weights, gradients and "
+        "the optimiser take, without activations?",
         16 * params,
         "GB",
         f"(4 + 4 + 8) · {params:g} = {16 * params:g} GB",
@@ -80,7 +83,8 @@ def logits_in_memory(rng):
     batch, length, vocab = some(rng, 8, 16, 32), some(rng, 1024, 2048), some(rng, 32_000, 50_304, 128_256)
     numbers = batch * length * vocab
     return question(
-        f"Batch {batch}, {length} tokens, vocabulary {vocab:,}. How many GB (10⁹ bytes) do the logits and their gradient take in float32?",
+        f"Batch {batch}, {length} tokens, vocabulary {vocab:,}. How many GB (10⁹ bytes) do the logits and their "
+        "gradient take in float32?",
         8 * numbers / 1e9,
         "GB",
         f"2 · 4 · {batch} · {length} · {vocab:,} = {8 * numbers / 1e9:.2f} GB",
@@ -107,8 +111,8 @@ def utilisation(rng):
     speed, flops, peak = some(rng, 40_000, 90_000, 150_000), some(rng, 0.8, 1.0, 1.4), some(rng, 300, 400, 750)
     share = speed * flops * 1e9 / (peak * 1e12)
     return question(
-        f"{speed:,} tokens a second, {flops:g}·10⁹ operations per token (training included), a measured peak of {peak}·10¹² a second. What is the "
-        "utilisation, in per cent?",
+        f"{speed:,} tokens a second, {flops:g}·10⁹ operations per token (training included), a measured peak of "
+        f"{peak}·10¹² a second. What is the utilisation, in per cent?",
         100 * share,
         "%",
         f"{speed:,} · {flops:g}·10⁹ / {peak}·10¹² = {100 * share:.2f} %",
@@ -192,7 +196,8 @@ def joint_gradient(rng):
     many, few = some(rng, 600, 900, 1500), some(rng, 100, 200, 300)
     answer = (one * many + two * few) / (many + few)
     return question(
-        f"Rank 0: mean gradient {one:g} over {many} tokens. Rank 1: {two:g} over {few}. What is the gradient of the mean over all tokens?",
+        f"Rank 0: mean gradient {one:g} over {many} tokens. Rank 1: {two:g} over {few}. What is the gradient of the "
+        "mean over all tokens?",
         answer,
         "",
         f"({one:g} · {many} + {two:g} · {few}) / {many + few} = {answer:.4f}",
@@ -219,8 +224,8 @@ def days_of_training(rng):
     peak, share = some(rng, 300, 400, 750), some(rng, 0.3, 0.4, 0.45)
     hours = 6 * params * 1e9 * tokens * 1e9 / (peak * 1e12 * share) / 3600
     return question(
-        f"{params:g}·10⁹ parameters on {tokens}·10⁹ tokens; a peak of {peak}·10¹² operations a second, used to {100 * share:g} %. How many hours, with "
-        "6 operations per parameter and token?",
+        f"{params:g}·10⁹ parameters on {tokens}·10⁹ tokens; a peak of {peak}·10¹² operations a second, used to "
+        f"{100 * share:g} %. How many hours, with 6 operations per parameter and token?",
         hours,
         "h",
         f"6 · {params:g}·10⁹ · {tokens}·10⁹ / ({peak}·10¹² · {share:g}) / 3600 = {hours:,.2f} h",
@@ -249,7 +254,8 @@ def targets_of_a_text(rng):
     rest = rng.randrange(5, length - 4)
     tokens = windows * length + rest + 1
     return question(
-        f"A text of {tokens} tokens is evaluated in windows of {length} inputs, each target exactly once. How many targets has the **last** window?",
+        f"A text of {tokens} tokens is evaluated in windows of {length} inputs, each target exactly once. How many "
+        "targets has the **last** window?",
         rest,
         "targets",
         f"{tokens} − 1 = {tokens - 1} targets, {windows} whole windows of {length}: {rest} are left",

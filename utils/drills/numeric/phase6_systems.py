@@ -1,123 +1,9 @@
-"""Numbers of phase 6: masks and patches, bits, guesses, machines."""
+"""Numbers of phase 6, systems: bits, windows, guesses, machines."""
 
 import math
 
 from utils.drills.card import numeric_card
-from utils.drills.numeric.asking import listed, question, some
-
-
-@numeric_card(
-    "phase6/hidden-words",
-    section="6.2",
-    exercise="mask_tokens",
-    minutes=2,
-    level="junior",
-    source="course 6.2; Devlin et al. 2018, §3.1",
-    answer="Of the real, ordinary tokens a share p is chosen; 80 % of those become the mask token.",
-)
-def hidden_words(rng):
-    """How many tokens become the mask token?"""
-    real, special, p = rng.randrange(40, 120) * 100, rng.randrange(2, 9) * 100, some(rng, 0.15, 0.2, 0.3)
-    return question(
-        f"A batch of {real + special:,} real tokens, {special} of them special. Masked language modelling with p = {p:g} and the usual 80/10/10. "
-        "How many tokens become the mask token, on average?",
-        0.8 * p * real,
-        "tokens",
-        f"{real:,} · {p:g} · 0.8 = {0.8 * p * real:g}",
-        [
-            (p * real, "That is how many are predicted; one in ten becomes another word, one in ten stays."),
-            (0.8 * p * (real + special), "Special tokens are never chosen."),
-            (0.9 * p * real, "One in ten becomes a random word, one in ten stays: 80 %."),
-            (0.8 * real, "Only a share p is chosen at all."),
-        ],
-        tolerance=0.004,
-    )
-
-
-@numeric_card(
-    "phase6/patches",
-    section="6.8",
-    exercise="patchify",
-    minutes=1,
-    level="junior",
-    source="course 6.8; Dosovitskiy et al. 2020",
-    answer="(height / patch) · (width / patch).",
-)
-def patches(rng):
-    """How many tokens does a picture become?"""
-    size, down, across = some(rng, 8, 14, 16), rng.randrange(6, 20), rng.randrange(21, 40)
-    return question(
-        f"A picture of {size * down} × {size * across} pixels, 3 colours, patches of {size} × {size}. How many patches?",
-        down * across,
-        "patches",
-        f"{down} · {across}",
-        [
-            (3 * down * across, "A patch holds all colours."),
-            (size * down * across, "Both sides are divided by the patch size."),
-            (down + across, "Rows times columns."),
-            (3 * size * size, "That is how many numbers a patch holds."),
-        ],
-        tolerance=0,
-    )
-
-
-@numeric_card(
-    "phase6/prefix-sees",
-    section="6.6",
-    exercise="prefix_lm_mask",
-    minutes=3,
-    level="senior",
-    source="course 6.6; Raffel et al. 2020, §3.2.1",
-    answer="The causal triangle T(T+1)/2, and above it the prefix's own upper triangle P(P−1)/2.",
-)
-def prefix_sees(rng):
-    """How many entries of a prefix mask are True?"""
-    prefix, rest = rng.randrange(4, 15), rng.randrange(5, 20)
-    length = prefix + rest
-    answer = length * (length + 1) // 2 + prefix * (prefix - 1) // 2
-    return question(
-        f"A prefix of {prefix} tokens that sees all of itself, then {rest} causal ones. How many entries of the ({length}, {length}) mask are True?",
-        answer,
-        "",
-        f"{length} · {length + 1}/2 + {prefix} · {prefix - 1}/2 = {answer}",
-        [
-            (length * (length + 1) // 2, "That is the causal mask alone."),
-            (answer + prefix, "The prefix's diagonal was counted already."),
-            (prefix * prefix + rest * (rest + 1) // 2, "The answer sees the prefix, too."),
-            (answer + prefix * rest, "The prefix does not see the answer."),
-        ],
-        tolerance=0,
-    )
-
-
-@numeric_card(
-    "phase6/experts-at-work",
-    section="6.9",
-    exercise="moe_route",
-    minutes=3,
-    level="senior",
-    source="course 6.9; Fedus et al. 2021",
-    answer="All experts are held; per token attention and k of the experts work.",
-)
-def experts_at_work(rng):
-    """How many of a mixture's weights work for a token?"""
-    width, experts = some(rng, 1024, 2048, 4096), some(rng, 8, 16, 32)
-    k, layers = some(rng, 1, 2), some(rng, 16, 24, 32)
-    attention, ffn = 4 * width * width, 8 * width * width
-    active = layers * (attention + k * ffn)
-    return question(
-        f"{layers} blocks, d_model {width}: attention 4 d², and {experts} experts of 8 d² each, {k} of them per token. How many billion weights work "
-        "on a token (router and tables left out)?",
-        active / 1e9,
-        "billion",
-        f"{layers} · (4 + {k} · 8) · {width}² = {active / 1e9:.3f}·10⁹",
-        [
-            (layers * (attention + experts * ffn) / 1e9, "That is what must be held in memory; k experts are at work."),
-            (layers * k * ffn / 1e9, "Attention works for every token, too."),
-            (layers * k * (attention + ffn) / 1e9, "Attention is there once, not k times."),
-            (active / layers / 1e9, "That is one block."),
-        ],
-    )
+from utils.drills.numeric.asking import question, some
 
 
 @numeric_card(
@@ -134,7 +20,8 @@ def quantised_size(rng):
     params, bits, group = some(rng, 1.5, 3.0, 7.0, 13.0), some(rng, 4, 8), some(rng, 32, 64)
     plain, scales = params * bits / 8, params / group * 2
     return question(
-        f"{params:g}·10⁹ weights at {bits} bits, with a 16-bit scale for each group of {group}. How many GB (10⁹ bytes)?",
+        f"{params:g}·10⁹ weights at {bits} bits, with a 16-bit scale for each group of {group}. How many GB (10⁹ "
+        "bytes)?",
         plain + scales,
         "GB",
         f"{params:g} · {bits}/8 + {params:g}/{group} · 2 = {plain:g} + {scales:.4g}",
@@ -165,10 +52,12 @@ def rounded_weight(rng):
     scale = largest / levels
     steps = round(weight / scale)
     return question(
-        f"A row whose largest weight is {-largest:g} is quantised symmetrically to 4 bits (integers −7 to 7). What does its weight {weight:g} become?",
+        f"A row whose largest weight is {-largest:g} is quantised symmetrically to 4 bits (integers −7 to 7). What "
+        f"does its weight {weight:g} become?",
         steps * scale,
         "",
-        f"scale {largest:g}/7 = {scale:.4f}; {weight:g}/{scale:.4f} = {weight / scale:.3f}, rounded {steps}; back {steps * scale:.4f}",
+        f"scale {largest:g}/7 = {scale:.4f}; {weight:g}/{scale:.4f} = {weight / scale:.3f}, rounded {steps}; back "
+        f"{steps * scale:.4f}",
         [
             (round(weight / (largest / 8)) * largest / 8, "The largest integer is 7, not 8."),
             (round(weight / (largest / 15)) * largest / 15, "Half of the 15 steps are negative numbers: divide by 7."),
@@ -197,7 +86,8 @@ def packed_byte(rng):
         low, high = high, low
     byte = (low & 15) | (high & 15) << 4
     return question(
-        f"The int4 numbers {low} and {high} are packed into one byte: two's complement, the first in the low half. Which number is the byte (0–255)?",
+        f"The int4 numbers {low} and {high} are packed into one byte: two's complement, the first in the low half. "
+        "Which number is the byte (0–255)?",
         byte,
         "",
         f"{low & 15} + 16 · {high & 15} = {byte}",
@@ -252,8 +142,8 @@ def guesses_that_stand(rng):
     alpha, guesses = some(rng, 0.6, 0.7, 0.8, 0.9), rng.randrange(3, 8)
     answer = (1 - alpha ** (guesses + 1)) / (1 - alpha)
     return question(
-        f"Speculative decoding with {guesses} guesses a round, each accepted with probability {alpha:g}, independently. How many tokens does one pass "
-        "of the target yield on average?",
+        f"Speculative decoding with {guesses} guesses a round, each accepted with probability {alpha:g}, "
+        "independently. How many tokens does one pass of the target yield on average?",
         answer,
         "tokens",
         f"(1 − {alpha:g}^{guesses + 1}) / (1 − {alpha:g}) = {answer:.3f}",
@@ -282,8 +172,8 @@ def bound_by_bandwidth(rng):
     params, bits, bandwidth = some(rng, 3, 7, 13), some(rng, 4, 8, 16), some(rng, 50, 60, 100)
     size = params * bits / 8
     return question(
-        f"A model of {params}·10⁹ weights at {bits} bits on a device that reads {bandwidth} GB/s. At most how many tokens a second, for one user, cache "
-        "left out?",
+        f"A model of {params}·10⁹ weights at {bits} bits on a device that reads {bandwidth} GB/s. At most how many "
+        "tokens a second, for one user, cache left out?",
         bandwidth / size,
         "tokens/s",
         f"{bandwidth} / {size:g} = {bandwidth / size:.2f}",
@@ -312,8 +202,8 @@ def users_that_fit(rng):
     weights, cache = 2 * params, 2 * layers * groups * d_head * length * 2 / 1e9
     answer = math.floor((memory - weights) / cache)
     return question(
-        f"{params}·10⁹ weights at 16 bits on a card of 80 GB. {layers} layers, {groups} key-value heads of width {d_head}, cache at 16 bits, sequences "
-        f"of {length} tokens. How many whole sequences fit (GB = 10⁹ bytes)?",
+        f"{params}·10⁹ weights at 16 bits on a card of 80 GB. {layers} layers, {groups} key-value heads of width "
+        f"{d_head}, cache at 16 bits, sequences of {length} tokens. How many whole sequences fit (GB = 10⁹ bytes)?",
         answer,
         "sequences",
         f"(80 − {weights}) GB / {cache:.4f} GB = {(memory - weights) / cache:.2f}, whole ones: {answer}",
@@ -334,7 +224,8 @@ def users_that_fit(rng):
     minutes=3,
     level="senior",
     source="notes 002 §6.6, item 9 (slip D48)",
-    answer="2 · parameters · tokens for the matrices, 2 · layers · d_model · n² for causal attention; divide by the speed.",
+    answer="2 · parameters · tokens for the matrices, 2 · layers · d_model · n² for causal attention; divide by the "
+    "speed.",
 )
 def first_token(rng):
     """How long does a prompt take?"""
@@ -343,8 +234,9 @@ def first_token(rng):
     matrices, attention = 2 * params * 1e9 * tokens, 2 * layers * width * tokens**2
     seconds = (matrices + attention) / (power * 1e12)
     return question(
-        f"{params:g}·10⁹ weights, {layers} layers, d_model {width}. A prompt of {tokens:,} tokens on a chip that really makes {power}·10¹² operations a "
-        "second. How many seconds until the first token, causal attention included?",
+        f"{params:g}·10⁹ weights, {layers} layers, d_model {width}. A prompt of {tokens:,} tokens on a chip that "
+        f"really makes {power}·10¹² operations a second. How many seconds until the first token, causal attention "
+        "included?",
         seconds,
         "s",
         f"(2 · {params:g}·10⁹ · {tokens} + 2 · {layers} · {width} · {tokens}²) / {power}·10¹² = {seconds:.2f}",
@@ -364,7 +256,8 @@ def first_token(rng):
     minutes=2,
     level="senior",
     source="course 6.12; Hinton et al. 2015, §2",
-    answer="Both sides are softened by T, so the soft part's gradient shrinks by about T²; the loss is multiplied by T².",
+    answer="Both sides are softened by T, so the soft part's gradient shrinks by about T²; the loss is multiplied by "
+    "T².",
 )
 def soft_gradients(rng):
     """What is a distillation loss, from its two parts?"""
@@ -372,8 +265,8 @@ def soft_gradients(rng):
     soft, hard = some(rng, 0.12, 0.2, 0.35), some(rng, 1.4, 2.2, 2.9)
     answer = alpha * heat**2 * soft + (1 - alpha) * hard
     return question(
-        f"At temperature {heat:g} the divergence from teacher to student is {soft:g}; the cross-entropy with the text is {hard:g}. α = {alpha:g} is the "
-        "teacher's share. What is the loss, as in this course?",
+        f"At temperature {heat:g} the divergence from teacher to student is {soft:g}; the cross-entropy with the text "
+        f"is {hard:g}. α = {alpha:g} is the teacher's share. What is the loss, as in this course?",
         answer,
         "",
         f"{alpha:g} · {heat:g}² · {soft:g} + {1 - alpha:.1f} · {hard:g} = {answer:.4f}",
@@ -382,7 +275,10 @@ def soft_gradients(rng):
             (alpha * heat * soft + (1 - alpha) * hard, "T², not T."),
             ((1 - alpha) * heat**2 * soft + alpha * hard, "α is the teacher's share."),
             (alpha * heat**2 * soft + hard, "The text gets the rest, 1 − α."),
-            (heat**2 * (alpha * soft + (1 - alpha) * hard), "Only the soft part is multiplied; the text is met at temperature 1."),
+            (
+                heat**2 * (alpha * soft + (1 - alpha) * hard),
+                "Only the soft part is multiplied; the text is met at temperature 1.",
+            ),
         ],
     )
 
@@ -401,7 +297,8 @@ def reading_window(rng):
     window, length = rng.randrange(3, 9), rng.randrange(12, 40)
     answer = sum(min(i + 1, window) for i in range(length))
     return question(
-        f"A causal sliding window of {window} over {length} tokens. How many entries of the mask are True? (The window counts the token itself.)",
+        f"A causal sliding window of {window} over {length} tokens. How many entries of the mask are True? (The "
+        "window counts the token itself.)",
         answer,
         "",
         f"{length} · {window} − {window} · {window - 1}/2 = {answer}",
@@ -412,30 +309,4 @@ def reading_window(rng):
             (sum(min(i, window - 1) for i in range(length)), "A token sees itself."),
         ],
         tolerance=0,
-    )
-
-
-@numeric_card(
-    "phase6/average-of-real",
-    section="6.3",
-    exercise="mean_pool",
-    minutes=1,
-    level="junior",
-    source="course 6.3",
-    answer="The sum over real tokens, divided by how many there are.",
-)
-def average_of_real(rng):
-    """What is the mean over real tokens?"""
-    real, pad, length = [float(rng.randrange(1, 12)) for _ in range(3)], float(rng.randrange(13, 20)), 5
-    return question(
-        f"One feature of five places: {listed(real)}, and {pad:g} at each of two padded places. What is the mean over real tokens?",
-        sum(real) / 3,
-        "",
-        f"({listed(real)}) add up to {sum(real):g}; / 3",
-        [
-            (sum(real) / length, "Divide by the real tokens."),
-            ((sum(real) + 2 * pad) / length, "Pads are in the mean."),
-            (sum(real), "That is the sum."),
-            ((sum(real) + 2 * pad) / 3, "Pads are in the sum."),
-        ],
     )
