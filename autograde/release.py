@@ -93,6 +93,8 @@ def class_files(root, phase, track=iter):
 def _is_for_class(path, number):
     """May this file of utils/ go to a class on phase `number`? Those that belong to a phase say so in their name."""
     its = next((_number(part) for part in path.parts if _number(part)), LATE.get(path.parts[1], 0))
+    if path.parts[1] == "drills":
+        return its == 0  # cards show answers, and listings that are nearly right: a class gets the machinery alone
     if path.parts[1] == "oracle":
         return its < number
     if path.parts[1] == "checks":
@@ -135,7 +137,9 @@ def _pyproject(text):
     sections = re.split(r"(?m)^(?=\[)", text)
     kept = (one for one in sections if not re.match(r"\[(project\.optional-dependencies|tool\.(ruff|pytest))\b", one))
     made = "".join(kept).replace('autograde = "autograde.cli:app"\n', "")
-    made = made.replace(', "autograde", "autograde.*"', "").replace('["*.json"]', '["*.json", "exams/*/*.exam"]')
+    made = made.replace(', "autograde", "autograde.*"', "").replace(
+        '["*.json", "*.toml"]', '["*.json", "exams/*/*.exam"]'
+    )
     project = tomllib.loads(made)["project"]
     if "autograde" in made or project["name"] != utils.COURSE or list(project["scripts"]) != ["workbook"]:
         raise ReleaseError("pyproject.toml is not as autograde/release.py knows it: see _pyproject there")

@@ -1,4 +1,4 @@
-"""`workbook`: open the course, bring it up to date."""
+"""`workbook`: open the course, bring it up to date, drill, see how far you are."""
 
 import os
 import secrets
@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from utils.drills.command import drill
 from utils.workspace import WorkspaceError, course_root, update
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -23,7 +24,7 @@ FOR_INSTRUCTORS = ("formgrader", "assignment_list", "course_list")
 
 @app.callback()
 def workbook():
-    """Build the Transformer from nothing: open the course, bring your copy up to date."""
+    """Build the Transformer from nothing: open the course, drill, see how far you are."""
 
 
 @app.command()
@@ -45,6 +46,9 @@ def learn(
             raise typer.Exit(server.wait())
         except KeyboardInterrupt:
             continue  # Ctrl+C reaches JupyterLab, too: it asks, and stops at the second one
+
+
+app.command()(drill)
 
 
 @app.command(name="update")

@@ -51,7 +51,7 @@ def read_cells(path):
         texts = [(n, "".join(cell["source"])) for n, cell in enumerate(cells, 1) if cell["cell_type"] == "code"]
     except (OSError, ValueError, KeyError, TypeError):
         raise Unfit(f"{path.name} is not a readable notebook") from None
-    return [_parsed(number, source) for number, source in texts]
+    return [parsed(number, source) for number, source in texts]
 
 
 def build(name, cells, path):
@@ -67,7 +67,7 @@ def build(name, cells, path):
     return space[name]
 
 
-def _parsed(number, source):
+def parsed(number, source):
     """Parse a cell; lines that only IPython understands are blanked out, in their place, if Python does not."""
     text = source
     if source.lstrip().startswith("%%"):
