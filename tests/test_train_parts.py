@@ -262,6 +262,6 @@ def test_an_adamw_that_cannot_be_stored_is_replaced(tmp_path, monkeypatch, capsy
             return {"torchs": iter([])}
 
     monkeypatch.setattr(parts, "mine", lambda name: Odd if name == "AdamW" else getattr(oracle, name))
-    run = toys.train(tmp_path)
+    run = toys.train(tmp_path, watch=True)
     assert run.report["parts"]["AdamW"] == parts.OURS
     assert "using the course's AdamW, because the state of yours" in capsys.readouterr().out
