@@ -93,10 +93,10 @@ class _Session:
             self.team.restore(self.model if self.team.sharded else self.plain, self.optimiser, state)
         except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
             changed = [name for name, whose in state["parts"].items() if self.parts.get(name) != whose]
-            was = " and ".join(f"{state['parts'][name]} {name}" for name in changed) or "the parts as they were then"
+            was = ", ".join(f"{name} ({state['parts'][name]})" for name in changed) or "parts as they were then"
             raise TrainError(
-                f"the checkpoint in {self.out / 'checkpoint'} was made with {was}, and what runs now keeps its numbers in "
-                "another form. Nothing was changed. Choose another folder (--out), or start anew (--anew)"
+                f"the checkpoint in {self.out / 'checkpoint'} was made with {was}, and what runs now keeps "
+                "its numbers in another form. Nothing was changed. Choose another folder (--out), or start anew (--anew)"
             ) from error
         self.updater.restore(state["updater"])
         for name in ("step", "seconds", "cpu_seconds", "tokens"):
