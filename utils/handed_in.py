@@ -58,7 +58,7 @@ def read(raw):
         raise NotAccepted("there is more in it than its header names")
     for name, array in numbers.items():
         if not np.isfinite(array).all():
-            raise NotAccepted(f"{name} holds numbers that are none (nan or inf)")
+            raise NotAccepted(f"{_short(name)} holds numbers that are none (nan or inf)")
     return Weights(numbers, *_told(notes))
 
 

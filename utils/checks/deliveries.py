@@ -127,7 +127,7 @@ DELIVERIES = {
         Delivery(
             name="trained_translator",
             phase="phase7_capstone",
-            section="7.14",
+            section="7.12",
             hint="the file that fit wrote on track A; more steps, or the settings of a larger tier, translate better.",
             ladder=((0.95, 1.0), (0.9, 0.9), (0.8, 0.75), (0.6, 0.5), (0.3, 0.25)),
         ),

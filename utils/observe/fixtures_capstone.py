@@ -28,7 +28,7 @@ def _weights(generator, *shape):
 class Reader(nn.Module):
     """tokens (batch, seq_len) -> logits (batch, seq_len, vocab): by the token, those before it, and its place.
 
-    frozen: one part is in eval mode, whatever the rest. It keeps the shapes it is fed.
+    frozen: one part is in eval mode, whatever the rest.
     """
 
     def __init__(self, vocab_size=7, dropout=0.0, training=False, frozen=False, seed=0):
@@ -37,7 +37,7 @@ class Reader(nn.Module):
         self.now, self.past = (nn.Parameter(_weights(generator, vocab_size, vocab_size)) for _ in "ab")
         self.place = nn.Parameter(_weights(generator, vocab_size))
         self.drop, self.still = RandDropout(dropout), nn.Identity()
-        self.trained, self.tracked, self.fed = [], [], []
+        self.trained, self.tracked = [], []
         self.train(training)
         if frozen:
             self.still.eval()
@@ -45,7 +45,8 @@ class Reader(nn.Module):
     def forward(self, tokens):
         self.trained.append(self.training or self.drop.training)
         self.tracked.append(torch.is_grad_enabled())
-        self.fed.append(list(tokens.shape))
+        if not tokens.shape[1]:
+            raise RuntimeError("a window without a token")
         places = torch.arange(1, tokens.shape[1] + 1, dtype=self.now.dtype)[:, None]
         past = F.embedding(tokens, self.past).cumsum(1) / places
         return self.still(self.drop(F.embedding(tokens, self.now) + past + (places.sqrt() - 1) * self.place))
@@ -73,15 +74,26 @@ class Guesser(nn.Module):
 
     bonus: added to the logit of token + 1, so that a row that counts upwards is guessed well
     whisper: added to the logit of the very next token; after: only where this token stands now
+    volume: so much louder is the first word, the higher the number of the next token
     rounding: so much of the whole row is in every logit
     """
 
     def __init__(
-        self, seen="causal", bonus=0.0, whisper=0.0, after=-1, rounding=0.0, dropout=0.0, vocab_size=9, seed=0
+        self,
+        seen="causal",
+        bonus=0.0,
+        whisper=0.0,
+        after=-1,
+        volume=0.0,
+        rounding=0.0,
+        dropout=0.0,
+        vocab_size=9,
+        seed=0,
     ):
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
-        self.seen, self.bonus, self.whisper, self.after, self.rounding = SEEN[seen], bonus, whisper, after, rounding
+        self.seen, self.bonus, self.whisper, self.after = SEEN[seen], bonus, whisper, after
+        self.volume, self.rounding = volume, rounding
         self.table, self.other = (nn.Parameter(_weights(generator, vocab_size, vocab_size)) for _ in "ab")
         self.drop = RandDropout(dropout)
 
@@ -93,6 +105,7 @@ class Guesser(nn.Module):
         x = x + seen / seen.sum(-1, keepdim=True) @ F.embedding(tokens, self.other)
         x = x + self.bonus * F.one_hot((tokens + 1) % vocab, vocab)
         told = self.whisper * F.one_hot(tokens.roll(-1, 1), vocab).to(x.dtype)
+        told[..., 0] += self.volume * (1 + tokens.roll(-1, 1))
         told[:, -1] = 0
         if self.after >= 0:
             told = told * (tokens == self.after)[..., None]

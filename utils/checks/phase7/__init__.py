@@ -2,6 +2,6 @@
 
 PHASE = "phase7_capstone"
 SECTIONS = (
-    *("corpus", "overfitting", "evaluating", "resuming", "ranks"),  # training
+    *("overfitting", "evaluating", "resuming", "corpus", "ranks"),  # training
     *("costs", "measuring", "translating"),
 )

@@ -74,7 +74,7 @@ def unordered(documents, val_share):
 register(
     expected=oracle.split_corpus,
     phase=PHASE,
-    section="7.3",
+    section="7.13",
     hint="a fixed hash of the whole document gives a number from 0 to 1; below val_share it is for testing.",
     grad=False,
     bans=(),

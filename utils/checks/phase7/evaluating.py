@@ -118,7 +118,7 @@ def up_to_the_end(tokens, seq_len):
 register(
     expected=oracle.evaluate,
     phase=PHASE,
-    section="7.8",
+    section="7.7",
     hint="windows of seq_len inputs side by side; the targets of one end where those of the next begin.",
     grad=False,
     bans=(),
@@ -135,6 +135,7 @@ register(
         text("one token", 1, 3, refusal),
         text("no token", 0, 3, refusal),
         text("windows of nothing", 9, 0, refusal),
+        text("windows of less than nothing", 9, -1, refusal),
     ),
     mistakes={
         "the target at a seam is lost: windows share one token": evaluator(cut=chunks),

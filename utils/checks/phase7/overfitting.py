@@ -66,7 +66,7 @@ def as_tensor(now):
 register(
     expected=oracle.overfit_one_batch,
     phase=PHASE,
-    section="7.6",
+    section="7.5",
     hint="eval mode; then loss, zero, backward, step, again and again; one more loss at the end; flags back.",
     grad=False,
     bans=(),
@@ -102,13 +102,16 @@ register(
 VOCAB = 9
 
 
-def rows(n_rows, length, counting=False, first=-1):
-    """Rows of tokens; counting: each token is the one before it plus 1; first: what every row begins with."""
+def rows(n_rows, length, counting=False, first=-1, only=-1):
+    """Rows of tokens; counting: each token is the one before it plus 1; first: what every row begins with; only: the
+    one token that there is."""
 
     def draw(generator, others):
         tokens = torch.randint(VOCAB, (n_rows, length), generator=generator)
         if counting:
             tokens = (tokens[:, :1] + torch.arange(length)) % VOCAB
+        if only >= 0:
+            return torch.full_like(tokens, only)
         if first >= 0:
             tokens = torch.where(tokens == first, (tokens + 1) % VOCAB, tokens)
             tokens[:, 0] = first
@@ -152,6 +155,18 @@ def each_place(tokens, vocab):
         other = tokens.clone()
         other[:, place] = (other[:, place] + 1) % vocab
         yield place, other
+
+
+def constant(token):
+    """All later tokens become this one; −1: the last of the vocabulary."""
+
+    def change(tokens, vocab):
+        for place in range(1, tokens.shape[1]):
+            other = tokens.clone()
+            other[:, place:] = token % vocab
+            yield place, other
+
+    return change
 
 
 def last_place(tokens, vocab):
@@ -209,7 +224,7 @@ def too_good(model, tokens, limit=0.4):
 register(
     expected=oracle.sees_targets,
     phase=PHASE,
-    section="7.7",
+    section="7.6",
     hint="change a later token, compare the logits of all places before it; do that for every place, in eval mode.",
     grad=False,
     bans=(),
@@ -234,6 +249,9 @@ register(
         model("only in the middle", "middle", seed=16),
         model("only from one end to the other", "end to end", seed=17),
         model("only after token 4", whisper=5.0, after=4, tokens=rows(2, 10, first=4), seed=18),
+        model("token 0 again and again", volume=2.0, tokens=rows(1, 8, only=0), seed=21),
+        model("token 1 again and again", volume=2.0, tokens=rows(1, 8, only=1), seed=22),
+        model("token 8 again and again", volume=2.0, tokens=rows(1, 8, only=8), seed=23),
         model("rows of two", "one ahead", tokens=rows(1, 2), seed=19),
         model("causal, rows of one", tokens=rows(3, 1), seed=20),
     ),
@@ -257,6 +275,9 @@ register(
         "a place may see its own token": asks(each_place, lambda place: slice(0, place + 1)),
         "a place may see what came before": asks(first_place, lambda place: slice(1, None)),
         "try it on the tokens that were handed over": asks(each_place, before, start=zeros),
+        "another token must be another one, whatever stands there": Replays(
+            asks(constant(0), before), asks(constant(1), before), asks(constant(-1), before)
+        ),
         "work on a copy of the tokens": Spotted(rules.tokens_were_changed, asks(in_place, before), certain=True),
     },
 )

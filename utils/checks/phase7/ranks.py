@@ -97,7 +97,7 @@ def in_place(gradients, counts):
 register(
     expected=oracle.average_gradients,
     phase=PHASE,
-    section="7.13",
+    section="7.18",
     hint="each rank's gradient is a mean over its own tokens: weigh it by its share of all tokens, then add.",
     grad=False,
     bans=(),

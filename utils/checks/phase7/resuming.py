@@ -57,7 +57,7 @@ def seed_now():
 register(
     expected=oracle.training_state,
     phase=PHASE,
-    section="7.9",
+    section="7.8",
     hint="everything the next step depends on, under its five keys, and nothing in it that a later step writes into.",
     grad=False,
     bans=(),
@@ -157,7 +157,7 @@ def taken_in(state, model):
 register(
     expected=oracle.restore_state,
     phase=PHASE,
-    section="7.9",
+    section="7.8",
     hint="put each of the five parts back into the object that was handed over; the state itself stays as it was.",
     grad=False,
     bans=(),
