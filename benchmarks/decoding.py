@@ -122,7 +122,7 @@ def gpu_rows(name, config, device, bandwidth, n_tokens):
             continue
         block = entries - config.vocab_size * config.d_model
         weight_bytes = block * bits / 8 + config.vocab_size * config.d_model * 2
-        moved = weight_bytes + costs.decode_traffic(config, 0, 1, n_tokens / 2, 0, 2)
+        moved = weight_bytes + costs.decode_traffic(config, 0, 1, n_tokens // 2, 0, 2)
         row = {"row": name, "way": way, "bits": bits, "model": sizes(config), "tokens": n_tokens,
                "tokens_per_second": round(1 / seconds, 1), "bytes_per_token": int(moved),
                "R_decode": ratios.decode(moved, bandwidth, seconds).told()}  # fmt: skip
