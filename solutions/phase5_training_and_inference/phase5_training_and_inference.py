@@ -1103,7 +1103,7 @@ predict("q-cache", "Keys and values are kept. Why not the queries?",
 #   has by now. `length`: how many tokens *every* layer holds. `truncate(length)` forgets the newest, in all layers.
 #   `reorder(rows)` picks rows of the batch, as beam search needs.
 # - Refuse a layer that is not there, other shapes, more than `max_len` tokens, a `truncate` below 0 or beyond `length`. A
-#   refused call changes nothing. The rows of `reorder` are always right.
+#   refused call changes nothing. The rows of `reorder` are always right, and the cache may be empty.
 # - **Done when** the check below passes.
 #
 # <details><summary>Hint 1 · where</summary>Tokens are axis 2. Reserve room for <code>max_len</code> of them per layer when

@@ -151,6 +151,12 @@ class ReordersInALoop(Buffers):
                 part[place] = part[row]
 
 
+@wrong("KVCache", says="an empty cache, or layer, can be reordered, too")
+class WantsSomethingToReorder(Buffers):
+    def reorder(self, rows):
+        self.k, self.v = [part[rows] for part in self.k], [part[rows] for part in self.v]
+
+
 @wrong("KVCache", says="each layer has a count of its own")
 class OneCountForAll(Buffers):
     def append(self, layer, k, v):

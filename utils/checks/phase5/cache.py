@@ -73,6 +73,7 @@ register(
             *step(1, SIZES | dict(batch=3)),
             init=SIZES | dict(batch=3),
         ),
+        calls("reorder before anything came", reorder(1, 0), *step(1), LENGTH),
         calls("earlier answers keep their values", *step(2), *step(1), *step(2), after="keep"),
         calls("the caller overwrites k and v afterwards", *step(2), *step(1), *step(2), after="spoil"),
         calls("float32 where the default is float64", *step(2), *step(1), dtype="float32", default_dtype="float64"),
@@ -126,6 +127,9 @@ register(
         "reorder must not read rows that it has written over": wrong.ReordersOverItself,
         "reorder picks rows of keys and values": Replays(wrong.Reorders, wrong.ReordersValues),
         "reorder picks rows in every layer": wrong.ReordersOneLayer,
+        "an empty cache, or layer, can be reordered, too": Spotted(
+            rules_cache.empty_not_reordered, wrong.ReordersNothingEmpty, certain=True
+        ),
         "row n is to be what row rows[n] was": Replays(wrong.ReordersBack, wrong.NotReordered),
         "the cache takes the dtype of what comes first": wrong.DefaultDtype,
     },

@@ -7,6 +7,10 @@ from utils import oracle
 _right = oracle.KVCache.append
 
 
+def _filled(table):
+    return table is not None
+
+
 def _held(table):
     return 0 if table is None else table.shape[-2]
 
@@ -236,7 +240,7 @@ class OneCount(oracle.KVCache):
 
 class ReordersOverItself(oracle.KVCache):
     def reorder(self, rows):
-        for table in self._tables:
+        for table in filter(_filled, self._tables):
             for place, row in enumerate(rows.tolist()):
                 table[:, place] = table[:, row].clone()
 
@@ -245,7 +249,7 @@ class Reorders(oracle.KVCache):
     places = (0,)  # 0: keys, 1: values
 
     def reorder(self, rows):
-        for table in self._tables:
+        for table in filter(_filled, self._tables):
             for place in self.places:
                 table[place] = table[place][rows].clone()
 
@@ -254,15 +258,22 @@ class ReordersValues(Reorders):
     places = (1,)
 
 
+class ReordersNothingEmpty(oracle.KVCache):
+    def reorder(self, rows):
+        self._tables = [table[:, rows] for table in self._tables]
+
+
 class ReordersOneLayer(oracle.KVCache):
     def reorder(self, rows):
-        self._tables[0] = self._tables[0][:, rows]
+        if _filled(self._tables[0]):
+            self._tables[0] = self._tables[0][:, rows]
 
 
 class ReordersBack(oracle.KVCache):
     def reorder(self, rows):
         for number, table in enumerate(self._tables):
-            self._tables[number] = table.clone().index_copy_(1, rows, table)
+            if _filled(table):
+                self._tables[number] = table.clone().index_copy_(1, rows, table)
 
 
 class NotReordered(oracle.KVCache):

@@ -171,7 +171,7 @@ register(
         filtering("temperature 2, top_k 5, top_p 0.6", temperature=2.0, top_k=5, top_p=0.6),
         filtering("top_k 1", top_k=1),
         filtering("one axis", one_axis(SHARES[0]), temperature=0.7, top_p=0.75),
-        filtering("three axes", stacked(*SHARES), top_k=2),
+        filtering("three axes", stacked(*SHARES), top_k=4),
         filtering("no option"),
         filtering("temperature 0", temperature=0.0),
         filtering("temperature 0 with the others", temperature=0.0, top_k=3, top_p=0.75),
