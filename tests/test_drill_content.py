@@ -43,6 +43,16 @@ def test_there_is_enough_of_everything():
     assert [card.id for card in CARDS if card.kind != "code" and not card.source] == []
 
 
+def test_the_right_answer_does_not_stick_out():
+    """Is the longest of the things to choose from not, as a rule, the right one?"""
+    bugs = [card for card in CARDS if card.kind == "bug"]
+    choices = [card for card in CARDS if card.kind == "choice"]
+    longest = sum(len(card.fault) > max(map(len, card.others)) for card in bugs)
+    assert longest < len(bugs) / 3
+    longest = sum(len(card.options[card.right]) == max(map(len, card.options)) for card in choices)
+    assert longest < len(choices) / 2
+
+
 @pytest.mark.parametrize("card", of_kind("shape"))
 def test_shapes_are_what_the_listing_gives(card):
     """Does running the listing give exactly the shapes that the card calls right?"""
@@ -52,9 +62,17 @@ def test_shapes_are_what_the_listing_gives(card):
 
 
 @pytest.mark.parametrize("card", of_kind("bug", lambda card: card.exercise in EXERCISES))
-def test_the_check_finds_the_bug(card):
-    """Does the faulty listing run, and does the check of its exercise refuse it by the name on the card?"""
-    assert card.finds in EXERCISES[card.exercise].mistakes
+def test_the_check_refuses_the_listing(card):
+    """Does the faulty listing run, and is there a case of its exercise's check on which it fails?"""
+    obj, exercise = build_code(card.exercise, card.code), EXERCISES[card.exercise]
+    assert card.finds in exercise.mistakes and card.section == exercise.section
+    assert not all(evaluate(card.exercise, obj, cases=(case,)).passed for case in exercise.visible)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("card", of_kind("bug", lambda card: card.exercise in EXERCISES))
+def test_the_check_names_the_bug(card):
+    """Does the check as a learner runs it call the fault by the name on the card?"""
     report = evaluate(card.exercise, build_code(card.exercise, card.code))
     assert not report.passed and report.likely == card.finds, report.message
 
