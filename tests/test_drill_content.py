@@ -61,20 +61,34 @@ def test_shapes_are_what_the_listing_gives(card):
     assert [tuple(eval(ask, names).shape) for ask in card.asks] == list(card.answers)
 
 
-@pytest.mark.parametrize("card", of_kind("bug", lambda card: card.exercise in EXERCISES))
-def test_the_check_refuses_the_listing(card):
-    """Does the faulty listing run, and is there a case of its exercise's check on which it fails?"""
-    obj, exercise = build_code(card.exercise, card.code), EXERCISES[card.exercise]
+BUGS = of_kind("bug", lambda card: card.exercise in EXERCISES)
+QUICK = ("pad-mask", "causal-aligned", "entropy", "census", "perplexity", "window")
+
+
+def names_the_bug(card):
+    report = evaluate(card.exercise, build_code(card.exercise, card.code))
+    assert not report.passed and report.likely == card.finds, report.message
+
+
+@pytest.mark.parametrize("card", BUGS)
+def test_a_listing_can_be_made(card):
+    """Does the listing define its exercise, and is what the check should say among its known mistakes?"""
+    exercise = EXERCISES[card.exercise]
+    assert callable(build_code(card.exercise, card.code))
     assert card.finds in exercise.mistakes and card.section == exercise.section
-    assert not all(evaluate(card.exercise, obj, cases=(case,)).passed for case in exercise.visible)
+
+
+@pytest.mark.parametrize("card", [one for one in BUGS if one.id.endswith(QUICK)])
+def test_the_check_names_the_bug(card):
+    """Does the check call the fault by the name on the card?"""
+    names_the_bug(card)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("card", of_kind("bug", lambda card: card.exercise in EXERCISES))
-def test_the_check_names_the_bug(card):
-    """Does the check as a learner runs it call the fault by the name on the card?"""
-    report = evaluate(card.exercise, build_code(card.exercise, card.code))
-    assert not report.passed and report.likely == card.finds, report.message
+@pytest.mark.parametrize("card", [one for one in BUGS if not one.id.endswith(QUICK)])
+def test_the_check_names_this_bug_too(card):
+    """Does the check call the fault by the name on the card, where checking takes longer?"""
+    names_the_bug(card)
 
 
 @pytest.mark.parametrize("card", of_kind("code", lambda card: card.twist))
