@@ -23,6 +23,7 @@ from utils.workspace import PHASES
 
 FOLDER = "transformer-workbook"  # what the zip unpacks to; the next release goes over it
 EXAMS = "utils/checks/exams"
+FOR_LEARNERS = ("start_here", "drills")  # pages that a class is handed
 FOR_AUTHORS = ("test:", "test-all:", "lint:", "build:", ".venv/dev.stamp:")  # targets of the Makefile
 TOP = {"LICENSE", "Makefile", "README.md", "environment.yml", "pyproject.toml", "requirements.lock"}
 KINDS = {"utils": {".py", ".json", ".exam"}, "notebooks": {".ipynb"}}  # what may lie in the two folders
@@ -78,7 +79,7 @@ def class_files(root, phase, track=iter):
         raise ReleaseError(f"no phase {phase} to release; there is {', '.join(phases(root))}")
     number = _number(phase)
     lessons = [name for name in phases(root) if _number(name) <= number]
-    built = render(root, [*lessons, *(name for name in pages(root) if name == "start_here")]).files
+    built = render(root, [*lessons, *(name for name in pages(root) if name in FOR_LEARNERS)]).files
     files = {path.as_posix(): content for path, content in built.items() if path.parts[0] == "notebooks"}
     for path in sorted((root / "utils").rglob("*")):
         inside = path.relative_to(root)

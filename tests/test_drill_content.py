@@ -43,6 +43,16 @@ def test_there_is_enough_of_everything():
     assert [card.id for card in CARDS if card.kind != "code" and not card.source] == []
 
 
+def test_the_right_answer_does_not_stick_out():
+    """Is the longest of the things to choose from not, as a rule, the right one?"""
+    bugs = [card for card in CARDS if card.kind == "bug"]
+    choices = [card for card in CARDS if card.kind == "choice"]
+    longest = sum(len(card.fault) > max(map(len, card.others)) for card in bugs)
+    assert longest < len(bugs) / 3
+    longest = sum(len(card.options[card.right]) == max(map(len, card.options)) for card in choices)
+    assert longest < len(choices) / 2
+
+
 @pytest.mark.parametrize("card", of_kind("shape"))
 def test_shapes_are_what_the_listing_gives(card):
     """Does running the listing give exactly the shapes that the card calls right?"""
@@ -51,12 +61,34 @@ def test_shapes_are_what_the_listing_gives(card):
     assert [tuple(eval(ask, names).shape) for ask in card.asks] == list(card.answers)
 
 
-@pytest.mark.parametrize("card", of_kind("bug", lambda card: card.exercise in EXERCISES))
-def test_the_check_finds_the_bug(card):
-    """Does the faulty listing run, and does the check of its exercise refuse it by the name on the card?"""
-    assert card.finds in EXERCISES[card.exercise].mistakes
+BUGS = of_kind("bug", lambda card: card.exercise in EXERCISES)
+QUICK = ("pad-mask", "causal-aligned", "entropy", "census", "perplexity", "window")
+
+
+def names_the_bug(card):
     report = evaluate(card.exercise, build_code(card.exercise, card.code))
     assert not report.passed and report.likely == card.finds, report.message
+
+
+@pytest.mark.parametrize("card", BUGS)
+def test_a_listing_can_be_made(card):
+    """Does the listing define its exercise, and is what the check should say among its known mistakes?"""
+    exercise = EXERCISES[card.exercise]
+    assert callable(build_code(card.exercise, card.code))
+    assert card.finds in exercise.mistakes and card.section == exercise.section
+
+
+@pytest.mark.parametrize("card", [one for one in BUGS if one.id.endswith(QUICK)])
+def test_the_check_names_the_bug(card):
+    """Does the check call the fault by the name on the card?"""
+    names_the_bug(card)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("card", [one for one in BUGS if not one.id.endswith(QUICK)])
+def test_the_check_names_this_bug_too(card):
+    """Does the check call the fault by the name on the card, where checking takes longer?"""
+    names_the_bug(card)
 
 
 @pytest.mark.parametrize("card", of_kind("code", lambda card: card.twist))

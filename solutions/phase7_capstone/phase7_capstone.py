@@ -269,7 +269,8 @@ def training_memory(config, batch, seq_len, bytes_per_element, fused=True):
         "activations": config.n_layers * tokens * kept * bytes_per_element,
         "logits": 2 * 4 * tokens * config.vocab_size,
     }
-    return parts | {"total": sum(parts.values())}
+    parts["total"] = sum(parts.values())
+    return parts
     ### END SOLUTION
 
 # %% check="training_memory"
@@ -694,7 +695,7 @@ for sentence in ("The cat sat", "My sister did not open the old windows", "The g
         print(f"   not in its vocabulary: {', '.join(unknown)}")
 
 # %% tags=["demo"]
-scores = measure.exact_match(run_a.model, corpus)
+scores = measure.exact_match(run_a, corpus)
 show(plots.exact_match_bars(scores),
      "One bar for each test: the share of sentences that are right word for word, with the range that the number of "
      "sentences leaves open.")
@@ -702,7 +703,7 @@ reveal("after-90-s", "translate sentences it has never seen", "No sentence of a 
 reveal("hardest-split", min(scores, key=lambda name: scores[name].share))
 
 # %% [markdown]
-# The thin lines are 95 % bounds: a test of 1,000 sentences, all right, still allows a rate of 99.6 %. If the long sentences
+# The short lines are 95 % bounds: a test of 1,000 sentences, all right, still allows a rate of 99.6 %. If the long sentences
 # are poor, think of positions: places beyond the tenth word were never trained.
 
 # %% [markdown] reflect="trained_translator"
@@ -1041,7 +1042,7 @@ run_b = fit(config["b"], Language(stream, config["b"]), out=RUNS / f"python_{con
 # %% tags=["demo"]
 bits = run_b.report["bits_per_byte"]
 show(plots.bits_ladder({**rivals, "your model": bits}),
-     "Bits per byte as a ladder: a model that knows nothing at 8, compressors below, your model marked.")
+     "Bits per byte as a ladder, least on top: the compressors, and your model, marked.")
 reveal("beats-bz2", "no" if bits > rivals["bz2"] else "yes",
        "bz2 has been tuned for decades, and it adapts to the text while it reads.")
 

@@ -14,6 +14,7 @@ from utils.drills.numeric.asking import listed, question, some
     level="junior",
     source="notes 004 §2.1",
     answer="Rows times width times bytes: one row for each id. A MB is 10⁶ bytes.",
+    follow_ups=["Which share of a model of 100 million weights is that?"],
 )
 def table_megabytes(rng):
     """How many megabytes does an embedding table take?"""
@@ -41,6 +42,7 @@ def table_megabytes(rng):
     level="senior",
     source="notes 000 §2 (slip A13)",
     answer="Pair i turns by base^(−2i/d) per place, so it comes round after 2π · base^(2i/d) places.",
+    follow_ups=["Which pair hardly moves within 1,000 places?"],
 )
 def wavelength(rng):
     """After how many places does a pair of columns come round?"""
@@ -71,6 +73,7 @@ def wavelength(rng):
     source="notes 003, distance matrix (slip D10)",
     answer="A pair that turns by ω·k in k places adds 2 − 2·cos(ω k) to the squared distance. Sum over pairs, take "
     "the root.",
+    follow_ups=["Why does it not matter where one starts?"],
 )
 def no_ruler(rng):
     """How far apart are the encodings of two places?"""
@@ -100,6 +103,7 @@ def no_ruler(rng):
     level="junior",
     source="course 1.6",
     answer="The rectangle is as wide as the longest sentence. Padding is what is left of it, as a share of the whole.",
+    follow_ups=["How would sorting by length change it?"],
 )
 def padding_share(rng):
     """Which share of a batch is padding?"""
@@ -125,6 +129,7 @@ def padding_share(rng):
     level="junior",
     source="course 1.5",
     answer="256 bytes, one token per merge, one id per special.",
+    follow_ups=["What does doubling the vocabulary cost, and what does it save?"],
 )
 def vocabulary(rng):
     """How many ids does a byte-level tokenizer have?"""
@@ -153,6 +158,7 @@ def vocabulary(rng):
     level="junior",
     source="course 1.3",
     answer="UTF-8: ASCII takes 1 byte, é and ü take 2, 日 takes 3, 🙂 takes 4. Without merges each byte is a token.",
+    follow_ups=["What does such a text cost a Japanese reader, compared with an English one?"],
 )
 def utf8_bytes(rng):
     """How many tokens is a text before any merge?"""
@@ -182,6 +188,7 @@ def utf8_bytes(rng):
     level="junior",
     source="notes 004 §1.1",
     answer="The same factor at every step: factor to the power of the number of steps.",
+    follow_ups=["At which factor is half left after 40 steps?"],
 )
 def fading(rng):
     """How much of an influence is left after some steps?"""

@@ -19,6 +19,7 @@ def shares(scores):
     level="junior",
     source="notes 000 §4",
     answer="Each product has variance σ_q² σ_k²; d of them add up; the deviation is the root.",
+    follow_ups=["Which scale would you choose for these q and k?"],
 )
 def spread_of_scores(rng):
     """How far from 0 is a typical score?"""
@@ -47,6 +48,7 @@ def spread_of_scores(rng):
     level="junior",
     source="notes 002 §2.3 (slip A17)",
     answer="Divide each dot product by √d_head, exponentiate, divide by the sum.",
+    follow_ups=["What happens to it as the width goes to infinity, if the dot products stay?"],
 )
 def scaled_share(rng):
     """Which weight does the first key get?"""
@@ -76,6 +78,7 @@ def scaled_share(rng):
     level="junior",
     source="notes 002 §2.4 (slip A18)",
     answer="A hidden key is out of the sum: softmax over the visible ones alone.",
+    follow_ups=["What would the share be if nothing were hidden?"],
 )
 def share_beside_a_hidden_key(rng):
     """Which weight does a visible key get when another one is hidden?"""
@@ -105,6 +108,7 @@ def share_beside_a_hidden_key(rng):
     source="notes 004 Table 1 (slip D39)",
     answer="Two products, each of q_len · kv_len · d_head multiply-adds per head; a multiply-add is two operations: "
     "4·B·H·Q·K·D.",
+    follow_ups=["How much of it does a causal mask make superfluous?"],
 )
 def attention_gigaflops(rng):
     """How many operations do scores and mixing take?"""
@@ -135,6 +139,7 @@ def attention_gigaflops(rng):
     level="junior",
     source="course 2.12",
     answer="batch · heads · q_len · kv_len numbers.",
+    follow_ups=["Why does a fused kernel not need it?"],
 )
 def score_table(rng):
     """How much memory does the table of scores take?"""
@@ -164,6 +169,7 @@ def score_table(rng):
     level="junior",
     source="notes 003, masked attention (slip D29)",
     answer="Row i sees i + 1 keys: 1 + 2 + … + T = T(T + 1)/2.",
+    follow_ups=["Which share of the square is that for long sentences?"],
 )
 def visible_pairs(rng):
     """How many entries of a causal mask are True?"""
@@ -190,6 +196,7 @@ def visible_pairs(rng):
     level="senior",
     source="course 2.5",
     answer="Aligned to the end: query i sees i + kv_len − q_len + 1 keys. Sum over the queries.",
+    follow_ups=["What is it for a chunk of one?"],
 )
 def visible_in_a_chunk(rng):
     """How many entries are True when a chunk meets a cache?"""
@@ -221,6 +228,7 @@ def visible_in_a_chunk(rng):
     source="notes 004 Table 1 (slip D39)",
     answer="Per token the matrices take 2 · 12 d² operations (4 d² in attention, 8 d² in the FFN), scores and mixing "
     "4 T d. Equal at T = 6 d.",
+    follow_ups=["And under a causal mask that is exploited?"],
 )
 def when_attention_dominates(rng):
     """At which length do scores and mixing cost as much as all matrices of a block?"""
@@ -248,6 +256,7 @@ def when_attention_dominates(rng):
     level="senior",
     source="notes 000 §4",
     answer="p_i (δ_ij − p_j).",
+    follow_ups=["What do the entries of a column add up to?"],
 )
 def jacobian_entry(rng):
     """What is one entry of softmax's Jacobian?"""

@@ -14,6 +14,7 @@ from utils.drills.numeric.asking import question, some
     level="junior",
     source="notes 003, parameters (slip A24)",
     answer="Four square matrices, each with a bias as wide as its output: 4 d² + 4 d, whatever the number of heads.",
+    follow_ups=["And with 2 key-value heads?"],
 )
 def mha_weights(rng):
     """How many parameters has multi-head attention?"""
@@ -45,6 +46,7 @@ def mha_weights(rng):
     level="senior",
     source="course 3.7",
     answer="w_q and w_o stay d × d; w_k and w_v are d × (n_kv_heads · d_head).",
+    follow_ups=["Which share of a multi-head layer is that?"],
 )
 def grouped_weights(rng):
     """How many weights has grouped-query attention?"""
@@ -79,6 +81,7 @@ def grouped_weights(rng):
     level="senior",
     source="course 3.7, 5.15",
     answer="Two tensors, n_kv_heads of d_head numbers each, in every layer.",
+    follow_ups=["How many tokens fit into 10 GB?"],
 )
 def cache_of_a_token(rng):
     """How much cache does one token leave behind?"""
@@ -109,6 +112,7 @@ def cache_of_a_token(rng):
     level="junior",
     source="course 3.10",
     answer="Minus the sum of w ln w; for n equal weights ln n.",
+    follow_ups=["For which first share is it largest?"],
 )
 def even_entropy(rng):
     """What is the entropy of a row of attention?"""
@@ -139,6 +143,7 @@ def even_entropy(rng):
     level="staff",
     source="course 3.13; Press et al. 2022, §3",
     answer="Slopes are 2^(−8h/n) for h = 1 … n; the bias is minus slope times distance.",
+    follow_ups=["By which factor does it lower the weight?"],
 )
 def alibi_handicap(rng):
     """How large is ALiBi's bias?"""
@@ -168,6 +173,7 @@ def alibi_handicap(rng):
     level="junior",
     source="course 3.9",
     answer="What survives is divided by 1 − p, so that the expectation stays.",
+    follow_ups=["What is the variance of the weight after dropout?"],
 )
 def surviving_weight(rng):
     """What becomes of a weight that survives dropout?"""

@@ -29,6 +29,7 @@ def a_token(rng):
     source="notes 000 §6 (slip A2)",
     answer="Subtract the token's mean, divide by the root of its variance; the variance is the mean of squares "
     "(divided by n).",
+    follow_ups=["What do all four entries add up to, and their squares?"],
 )
 def norm_by_hand(rng):
     """What does layer norm make of an entry?"""
@@ -57,6 +58,7 @@ def norm_by_hand(rng):
     level="junior",
     source="course 4.4; Zhang and Sennrich 2019, §4",
     answer="Divide by the root of the mean of squares. Nothing is subtracted.",
+    follow_ups=["For which tokens do both norms agree?"],
 )
 def rms_by_hand(rng):
     """What does RMSNorm make of an entry?"""
@@ -84,6 +86,7 @@ def rms_by_hand(rng):
     level="junior",
     source="notes 003, parameters (slip A24)",
     answer="d · d_ff + d_ff out, d_ff · d + d back.",
+    follow_ups=["Which share of a block is that?"],
 )
 def ffn_parameters(rng):
     """How many parameters has a feed-forward layer?"""
@@ -113,6 +116,7 @@ def ffn_parameters(rng):
     level="senior",
     source="notes 001 §6 (slip C14); Shazeer 2020",
     answer="Three matrices against two: 3 · d · h = 2 · d · d_ff, so h = 2/3 of d_ff.",
+    follow_ups=["Why do published widths not fit exactly?"],
 )
 def swiglu_width(rng):
     """How wide may a gated layer be at the same price?"""
@@ -142,6 +146,7 @@ def swiglu_width(rng):
     source="notes 003 (slip A24)",
     answer="4 d² in attention and 8 d² in a feed-forward layer four times as wide: 12 d² per encoder block; a decoder "
     "block with cross-attention has 16 d².",
+    follow_ups=["How many in attention, how many in feed-forward layers?"],
 )
 def weights_of_a_stack(rng):
     """How many weights do the matrices of a stack have?"""
@@ -176,6 +181,7 @@ def weights_of_a_stack(rng):
     level="senior",
     source="course 4.14",
     answer="V·d for the tokens, max_len·d for learned positions, 12 d² per block; a tied output adds nothing.",
+    follow_ups=["At which depth does the table fall below ten per cent?"],
 )
 def gpt_total(rng):
     """How large is a decoder-only model?"""
@@ -207,6 +213,7 @@ def gpt_total(rng):
     level="junior",
     source="notes 000 §13",
     answer="Two in an encoder block, three in a decoder block.",
+    follow_ups=["How many norms does the model have, pre-norm?"],
 )
 def sums_on_the_way(rng):
     """How many residual additions does a model make?"""
@@ -234,6 +241,7 @@ def sums_on_the_way(rng):
     level="junior",
     source="notes 001, debugging list; course 4.15",
     answer="A model that knows nothing gives every token about 1/V: the loss is ln V.",
+    follow_ups=["What is that in bits?"],
 )
 def first_loss(rng):
     """What is the loss of an untrained model?"""
@@ -260,6 +268,7 @@ def first_loss(rng):
     level="senior",
     source="course 4.12; Radford et al. 2019, §2.3",
     answer="Two branches per block write into the stream, so 2·L of them add up: divide by √(2L).",
+    follow_ups=["Which matrices are meant, by name?"],
 )
 def quiet_start(rng):
     """With which deviation do the matrices start that write into the stream?"""
@@ -286,6 +295,7 @@ def quiet_start(rng):
     level="senior",
     source="notes 002 §4.2 (slips C11, D3)",
     answer="Independent variances add up: one, and one more for each branch.",
+    follow_ups=["How much does block 24 then change the stream, relatively?"],
 )
 def growing_stream(rng):
     """How large does a pre-norm stream become?"""
@@ -314,6 +324,7 @@ def growing_stream(rng):
     level="senior",
     source="notes 000 §7 (slips A3, A4)",
     answer="x times the share of a standard normal law below x: x/2 · (1 + erf(x/√2)).",
+    follow_ups=["Where is GELU's minimum, roughly?"],
 )
 def gelu_value(rng):
     """What is GELU at a point?"""

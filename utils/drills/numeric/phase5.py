@@ -14,6 +14,7 @@ from utils.drills.numeric.asking import listed, question, some
     level="junior",
     source="course 5.3",
     answer="Minus the natural logarithm of each right token's share; the mean over the kept ones.",
+    follow_ups=["What is the perplexity of these three?"],
 )
 def price_of_a_guess(rng):
     """What is the loss of a few guesses?"""
@@ -44,6 +45,7 @@ def price_of_a_guess(rng):
     level="junior",
     source="course 5.3",
     answer="Weigh the losses by their tokens, then exp.",
+    follow_ups=["Which perplexity has a model that is certain and right?"],
 )
 def perplexity_of_batches(rng):
     """What is the perplexity over two batches?"""
@@ -73,6 +75,7 @@ def perplexity_of_batches(rng):
     level="senior",
     source="course 5.3; Szegedy et al. 2016, §7",
     answer="ε is shared by all V classes, the right one included: 1 − ε + ε/V.",
+    follow_ups=["What is the smallest loss that is still possible?"],
 )
 def smoothed_target(rng):
     """Which share does the right class get under label smoothing?"""
@@ -102,6 +105,7 @@ def smoothed_target(rng):
     source="course 5.5",
     answer="floor + (peak − floor) · (1 + cos(π · share))/2, where the share counts from the end of the warm-up to "
     "total.",
+    follow_ups=["At which step is the rate half-way between peak and floor?"],
 )
 def rate_of_a_step(rng):
     """Which learning rate does a step have?"""
@@ -138,6 +142,7 @@ def rate_of_a_step(rng):
     level="senior",
     source="course 5.4; Kingma and Ba 2015, alg. 1",
     answer="After correction m̂ = g and v̂ = g², so the step is lr · sign(g): its size does not depend on g.",
+    follow_ups=["And the second step, with the same gradient?"],
 )
 def first_adam_step(rng):
     """How far does Adam's first step go?"""
@@ -165,6 +170,7 @@ def first_adam_step(rng):
     level="junior",
     source="course 5.6",
     answer="One norm for all gradients together; each is multiplied by max_norm / norm.",
+    follow_ups=["What is the second gradient?"],
 )
 def clipped_entry(rng):
     """What becomes of an entry when gradients are clipped?"""
@@ -194,6 +200,7 @@ def clipped_entry(rng):
     level="junior",
     source="course 5.9; Holtzman et al. 2020, §3.1",
     answer="Sort, add up until p is reached; the token that reaches it stays.",
+    follow_ups=["How does a higher temperature change it?"],
 )
 def kept_by_top_p(rng):
     """How many tokens does top-p keep?"""
@@ -224,6 +231,7 @@ def kept_by_top_p(rng):
     level="junior",
     source="notes 002 §5.3",
     answer="The ratio of two shares is exp of the difference of their logits / temperature.",
+    follow_ups=["Which temperature makes it e times?"],
 )
 def temperature_ratio(rng):
     """How much likelier is one token than another at a temperature?"""
@@ -250,6 +258,7 @@ def temperature_ratio(rng):
     level="senior",
     source="notes 002 §5.3; course 5.11",
     answer="Add the logarithms, divide by length^α; bos is not counted.",
+    follow_ups=["Which other beam of two tokens would beat it?"],
 )
 def beam_score(rng):
     """What is the score of a finished beam?"""
@@ -279,6 +288,7 @@ def beam_score(rng):
     level="junior",
     source="notes 001 §8, 002 §5.5",
     answer="2 tensors · layers · batch · key-value heads · d_head · tokens · bytes.",
+    follow_ups=["What do 8 bits make of it?"],
 )
 def cache_gigabytes(rng):
     """How large is a KV cache?"""
@@ -310,6 +320,7 @@ def cache_gigabytes(rng):
     level="staff",
     source="notes 002 §5.5 (slip D18)",
     answer="Without a cache step t computes t² scores, with one t. Σt² / Σt = (2T + 1)/3.",
+    follow_ups=["Why is the measured gain of a cache smaller?"],
 )
 def scores_saved(rng):
     """How many times fewer scores does a cache leave?"""
@@ -337,6 +348,7 @@ def scores_saved(rng):
     level="senior",
     source="course 5.17; Hoffmann et al. 2022",
     answer="C ≈ 6 · N · D: two operations per weight forward, four backward.",
+    follow_ups=["Is that near twenty per parameter?"],
 )
 def tokens_for_a_budget(rng):
     """How many tokens can a budget train on?"""
@@ -366,6 +378,7 @@ def tokens_for_a_budget(rng):
     source="notes 003, teacher forcing (slip D27)",
     answer="If each word is right with probability p as long as all before were, and an error ruins the rest: p^k at "
     "word k.",
+    follow_ups=["What does that say about long answers?"],
 )
 def exposure(rng):
     """How often is a whole answer right?"""

@@ -12,6 +12,7 @@ from utils.drills.numeric.asking import listed, question, some
     level="junior",
     source="course 6.2; Devlin et al. 2018, §3.1",
     answer="Of the real, ordinary tokens a share p is chosen; 80 % of those become the mask token.",
+    follow_ups=["How many become a random word?"],
 )
 def hidden_words(rng):
     """How many tokens become the mask token?"""
@@ -40,6 +41,7 @@ def hidden_words(rng):
     level="junior",
     source="course 6.8; Dosovitskiy et al. 2020",
     answer="(height / patch) · (width / patch).",
+    follow_ups=["How do attention's costs change with half the patch size?"],
 )
 def patches(rng):
     """How many tokens does a picture become?"""
@@ -68,6 +70,7 @@ def patches(rng):
     level="senior",
     source="course 6.6; Raffel et al. 2020, §3.2.1",
     answer="The causal triangle T(T+1)/2, and above it the prefix's own upper triangle P(P−1)/2.",
+    follow_ups=["For which prefix is it the whole square?"],
 )
 def prefix_sees(rng):
     """How many entries of a prefix mask are True?"""
@@ -98,6 +101,7 @@ def prefix_sees(rng):
     level="senior",
     source="course 6.9; Fedus et al. 2021",
     answer="All experts are held; per token attention and k of the experts work.",
+    follow_ups=["How many must be held in memory?"],
 )
 def experts_at_work(rng):
     """How many of a mixture's weights work for a token?"""
@@ -128,6 +132,7 @@ def experts_at_work(rng):
     level="junior",
     source="course 6.3",
     answer="The sum over real tokens, divided by how many there are.",
+    follow_ups=["And for a sentence of padding only?"],
 )
 def average_of_real(rng):
     """What is the mean over real tokens?"""

@@ -14,6 +14,7 @@ from utils.drills.numeric.asking import question, some
     level="junior",
     source="notes 002 §6.6, 7.2 (slip D49)",
     answer="Parameters · bits / 8, plus a scale for each group of weights.",
+    follow_ups=["How many bits per weight is that?"],
 )
 def quantised_size(rng):
     """How large is a quantised model?"""
@@ -44,6 +45,7 @@ def quantised_size(rng):
     level="junior",
     source="course 6.14",
     answer="scale = largest |w| / (2^(bits−1) − 1); round to nearest, times scale.",
+    follow_ups=["How large can the error be at most?"],
 )
 def rounded_weight(rng):
     """What does a weight become when it is quantised and back?"""
@@ -78,6 +80,7 @@ def rounded_weight(rng):
     level="staff",
     source="course 6.16",
     answer="Keep four bits of each (two's complement: add 16 to negative ones); the first in the low half.",
+    follow_ups=["How do you get the first number back?"],
 )
 def packed_byte(rng):
     """Which byte holds two 4-bit numbers?"""
@@ -108,6 +111,7 @@ def packed_byte(rng):
     level="senior",
     source="notes 002 §6.6, 7.3–7.4",
     answer="The window and the sinks, once each, as far as that many tokens were seen.",
+    follow_ups=["What is lost, and what can no model answer then?"],
 )
 def window_cache(rng):
     """How many tokens does a rolling cache hold?"""
@@ -136,6 +140,7 @@ def window_cache(rng):
     level="staff",
     source="notes 002 §6.6, 7.5 (slip D50); Leviathan et al. 2023",
     answer="Guess i stands if all before it do: α^i. Add the one token that the target gives: 1 + α + … + α^γ.",
+    follow_ups=["When is a longer draft no gain any more?"],
 )
 def guesses_that_stand(rng):
     """How many tokens does a pass of the target yield?"""
@@ -166,6 +171,7 @@ def guesses_that_stand(rng):
     level="junior",
     source="notes 002 §6.6, item 9 (slip D48)",
     answer="A single sequence reads all weights for each token: bandwidth / bytes.",
+    follow_ups=["And for eight users at once?"],
 )
 def bound_by_bandwidth(rng):
     """How many tokens a second can one sequence get at most?"""
@@ -194,6 +200,7 @@ def bound_by_bandwidth(rng):
     level="senior",
     source="course 6.22",
     answer="What the weights leave, divided by one sequence's cache, rounded down.",
+    follow_ups=["What would an 8-bit cache change?"],
 )
 def users_that_fit(rng):
     """How many sequences fit beside the weights?"""
@@ -226,6 +233,7 @@ def users_that_fit(rng):
     source="notes 002 §6.6, item 9 (slip D48)",
     answer="2 · parameters · tokens for the matrices, 2 · layers · d_model · n² for causal attention; divide by the "
     "speed.",
+    follow_ups=["What would a cached prefix of half the prompt save?"],
 )
 def first_token(rng):
     """How long does a prompt take?"""
@@ -258,6 +266,7 @@ def first_token(rng):
     source="course 6.12; Hinton et al. 2015, §2",
     answer="Both sides are softened by T, so the soft part's gradient shrinks by about T²; the loss is multiplied by "
     "T².",
+    follow_ups=["At which T do both parts weigh the same here?"],
 )
 def soft_gradients(rng):
     """What is a distillation loss, from its two parts?"""
@@ -291,6 +300,7 @@ def soft_gradients(rng):
     level="senior",
     source="notes 002 §6.6, 7.3",
     answer="Row i sees min(i + 1, window) keys.",
+    follow_ups=["Of which order is that for long texts?"],
 )
 def reading_window(rng):
     """How many entries of a sliding-window mask are True?"""

@@ -15,6 +15,7 @@ from utils.drills.numeric.asking import question, some
     source="course 7.3; Chowdhery et al. 2022, appendix B",
     answer="6 for each entry of a matrix that multiplies, the output layer among them, and 12 · L · d · T for "
     "attention over all keys.",
+    follow_ups=["At which length is attention half of it?"],
 )
 def operations_per_token(rng):
     """How many operations does training take per token?"""
@@ -50,6 +51,7 @@ def operations_per_token(rng):
     level="junior",
     source="course 7.4",
     answer="Weights 4, gradients 4, AdamW's two moments 8: 16 bytes per parameter in float32.",
+    follow_ups=["What do bfloat16 weights with float32 masters take?"],
 )
 def state_in_memory(rng):
     """How much memory does the state of a training run take?"""
@@ -77,6 +79,7 @@ def state_in_memory(rng):
     level="senior",
     source="course 7.4",
     answer="A logit and its gradient for each token and word, 4 bytes each.",
+    follow_ups=["How can a loss avoid that table?"],
 )
 def logits_in_memory(rng):
     """How much memory do the logits take in training?"""
@@ -105,6 +108,7 @@ def logits_in_memory(rng):
     level="junior",
     source="course 7.16",
     answer="Tokens per second · operations per token / peak.",
+    follow_ups=["Where does the rest go?"],
 )
 def utilisation(rng):
     """Which share of the peak goes into the model?"""
@@ -133,6 +137,7 @@ def utilisation(rng):
     level="junior",
     source="course 7.14",
     answer="Nats per token / ln 2, divided by the bytes of a token.",
+    follow_ups=["What does a compressor such as bz2 reach on code, roughly, and why compare?"],
 )
 def bits_of_a_text(rng):
     """How many bits per byte is a loss?"""
@@ -160,6 +165,7 @@ def bits_of_a_text(rng):
     level="senior",
     source="course 7.10; Papineni et al. 2002",
     answer="exp(1 − r/h) if the outputs have fewer words than the references.",
+    follow_ups=["Why is there no penalty for length?"],
 )
 def penalty_for_brevity(rng):
     """Which brevity penalty does BLEU give?"""
@@ -189,6 +195,7 @@ def penalty_for_brevity(rng):
     level="junior",
     source="course 7.18",
     answer="Weigh each rank's mean by its share of all tokens.",
+    follow_ups=["And with a third rank that has no token?"],
 )
 def joint_gradient(rng):
     """Which gradient do two ranks agree on?"""
@@ -217,6 +224,7 @@ def joint_gradient(rng):
     level="senior",
     source="course 7.3, 7.16, 7.19",
     answer="6 · N · D operations, divided by what the device really makes: peak · utilisation.",
+    follow_ups=["What do eight such devices make of it, at best?"],
 )
 def days_of_training(rng):
     """How long does a run take?"""
@@ -247,6 +255,7 @@ def days_of_training(rng):
     level="senior",
     source="course 7.7",
     answer="Every token but the first is a target once; windows begin every seq_len tokens.",
+    follow_ups=["How many windows are there?"],
 )
 def targets_of_a_text(rng):
     """How many targets stand in the last window?"""
