@@ -96,7 +96,7 @@ class _Session:
             was = ", ".join(f"{name} ({state['parts'][name]})" for name in changed) or "parts as they were then"
             raise TrainError(
                 f"the checkpoint in {self.out / 'checkpoint'} was made with {was}, and what runs now keeps "
-                "its numbers in another form. Nothing was changed. Choose another folder (--out), or begin --anew"
+                "its numbers in another form. Nothing was changed. Choose another folder (--out), or --anew"
             ) from error
         self.updater.restore(state["updater"])
         for name in ("step", "seconds", "cpu_seconds", "tokens"):
