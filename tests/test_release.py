@@ -92,8 +92,8 @@ def test_a_stub_keeps_its_docstring_and_says_it_is_not_implemented(phase, name, 
 def test_every_exercise_of_a_phase_is_in_its_notebook(phase):
     """Does each exercise that has a check stand in the lesson once, and each one of the lesson have a check?"""
     checks = [grade_id for where, grade_id, _ in graded_cells("grade") if where == phase]
-    known = (EXERCISES | DELIVERIES).items()
-    assert sorted(checks) == sorted(name for name, exercise in known if exercise.phase == phase)
+    known = {**EXERCISES, **DELIVERIES}
+    assert sorted(checks) == sorted(name for name, exercise in known.items() if exercise.phase == phase)
 
 
 @pytest.mark.parametrize("phase", phases(ROOT))

@@ -60,7 +60,7 @@ def test_every_exercise_stands_in_its_section_and_order(lesson):
             section = heading[1]
         if name := cell.metadata.get("exercise"):
             found[name] = section
-    assert found == {name: EXERCISES[name].section for name in lesson.names}
+    assert found == lesson.sections
     order = sorted(found, key=lambda name: int(found[name].split(".")[1]))
     assert order == list(found), "sections run backwards"
 
@@ -70,7 +70,7 @@ def test_points_add_up(lesson):
     """Is the sum of the points, by code and by writing, the one that is meant?"""
     points = [ast.literal_eval(node.keywords[0].value) for node, _ in lesson.calls("check")]
     written = [cell.metadata["points"] for cell in lesson.cells if "written" in cell.metadata]
-    assert (sum(points), written) == POINTS[lesson.phase] and len(points) == len(lesson.names)
+    assert (sum(points), written) == POINTS[lesson.phase] and len(points) == len(lesson.sections)
 
 
 @every_exercise
@@ -192,7 +192,7 @@ def test_the_solved_lesson_runs_top_to_bottom(lesson):
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [output for output in outputs if output.get("name") == "stderr"]
     printed = "".join(output.get("text", "") for output in outputs)
-    assert all(re.search(rf"✓ {name} · (\d+)/\1\b", printed) for name in lesson.names)
+    assert all(re.search(rf"✓ {name} · (\d+)/\1\b", printed) for name in lesson.sections)
     assert "waiting for" not in printed and "you ✗" not in printed
     html = [output["data"]["text/html"] for output in outputs if "text/html" in output.get("data", {})]
     images = [alt for text in html for alt in re.findall(r'<img src="data:[^"]+" alt="([^"]*)"', text)]
