@@ -210,6 +210,7 @@ def test_nothing_of_the_answers_can_be_found_in_it(folder):
         "import torch",
         "from torch import nn",
         "import functools",
+        "import operator",
         "super().__init__()",
         "return True",
         "return False",

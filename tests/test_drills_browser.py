@@ -63,53 +63,59 @@ def lab(tmp_path):
         server.stop()
 
 
-def test_three_cards_by_keyboard(lab):
-    """Without a mouse: a choice with the arrows, a number with Enter, a written answer with ticks, to the last page?"""
-    notebook, home = lab
-    notebook.run(0)
-    keyboard = notebook.page.keyboard
-    place = notebook.cell(0)
+class Hands:
+    """On the keyboard of a notebook's first cell; a mouse there is none."""
 
-    def reads(text):
-        notebook.until(lambda: text in place.inner_text(), f"{text!r} on the card")
+    def __init__(self, notebook):
+        self.notebook, self.keyboard, self.place = notebook, notebook.page.keyboard, notebook.cell(0)
 
-    def press(name, times=1):
-        """Go to the control of this name with Tab, from where the focus is, and press Space."""
+    def reads(self, text):
+        self.notebook.until(lambda: text in self.place.inner_text(), f"{text!r} on the card")
+
+    def arrives(self):
+        """Wait until the focus is on the card: without a key pressed."""
+        inside = "!!document.activeElement.closest('.jp-OutputArea')"
+        self.notebook.until(lambda: self.notebook.page.evaluate(inside), "the focus on the card")
+
+    def press(self, name):
+        """Go with Tab to the control of this name, from where the focus is, and press Space."""
         for _ in range(12):
-            active = notebook.page.evaluate("document.activeElement.innerText || document.activeElement.type")
-            if name in active:
-                return keyboard.press("Space")
-            keyboard.press("Tab")
+            if name in self.notebook.page.evaluate("document.activeElement.innerText || document.activeElement.type"):
+                return self.keyboard.press("Space")
+            self.keyboard.press("Tab")
         raise AssertionError(f"Tab never came to {name}")
 
-    reads("Which axis?")
-    notebook.until(lambda: in_output(notebook), "the focus on the card")
-    keyboard.press("Space")
-    press("Answer")
-    reads("A model answer")
-    press("Next card")
-    reads("Two and two?")
-    notebook.until(lambda: in_output(notebook), "the focus on the card")
-    keyboard.type("2+2")
-    keyboard.press("Enter")
-    reads("Right: 4")
-    press("Next card")
-    reads("Why divide?")
-    notebook.until(lambda: in_output(notebook), "the focus on the card")
-    keyboard.type("because of the variance")
-    press("Answer")
-    reads("Tick what you said")
-    notebook.until(lambda: in_output(notebook), "the focus on the box")
-    press("checkbox")
-    press("Answer")
-    reads("1 of 1 points")
+    def type(self, text):
+        self.arrives()
+        self.keyboard.type(text)
+
+
+def test_three_cards_by_keyboard(lab):
+    """Without a mouse: a choice by its number, a number with Enter, a written answer with ticks, to the last page?"""
+    notebook, home = lab
+    notebook.run(0)
+    hands = Hands(notebook)
+    hands.reads("Which axis?")
+    hands.arrives()
+    hands.press("2")
+    hands.reads("A model answer")
+    hands.press("Next card")
+    hands.reads("Two and two?")
+    hands.type("2+2")
+    hands.keyboard.press("Enter")
+    hands.reads("Right: 4")
+    hands.press("Next card")
+    hands.reads("Why divide?")
+    hands.type("because of the variance")
+    hands.press("Answer")
+    hands.reads("Tick what you said")
+    hands.arrives()
+    hands.press("checkbox")
+    hands.press("Answer")
+    hands.reads("1 of 1 points")
     notebook.screenshot("drill")
-    press("Next card")
-    reads("That is all for now")
+    hands.press("Next card")
+    hands.reads("That is all for now")
     with Store(home / "workbook.db") as store:
         assert len(store.events("review")) == 3 and store.events(subject="phase2/b")[0].score == 1
         assert store.events(subject="phase2/c")[0].score == 1
-
-
-def in_output(notebook):
-    return notebook.page.evaluate("!!document.activeElement.closest('.jp-OutputArea')")

@@ -34,22 +34,22 @@ def shown(panel):
 
 
 def test_a_choice_is_answered_and_the_next_card_comes(store):
-    """Choose, Answer: verdict and reasons; Next card: the page at the end?"""
+    """Press its number: verdict and reasons; Next card: the page at the end?"""
     drill = panel(store, choice())
-    assert shown(drill) == ["Answer", "I do not know", "Later"] and "Why?" in drill.prompt.value
-    drill.options.index = drill.session.asked.right
-    drill.answer.click()
+    assert shown(drill) == ["I do not know", "Later"] and "Why?" in drill.prompt.value
+    assert "<li>keys</li>" in drill.place.children[1].value and drill.options[0].tooltip in ("keys", "queries", "both")
+    drill.options[drill.session.asked.right].click()
     assert "✓ Right" in drill.said.value and "rows share 1" in drill.said.value and shown(drill) == ["Next card"]
-    assert drill.options.disabled and store.events("review")[0].score == 1
+    assert all(button.disabled for button in drill.options) and store.events("review")[0].score == 1
     drill.next.click()
     assert "1 of 1 right" in drill.prompt.value and shown(drill) == []
 
 
 def test_nothing_chosen_is_no_answer(store):
-    """Answer without a choice: a sentence, nothing recorded?"""
-    drill = panel(store, choice())
+    """Answer without a choice or a call: a sentence, nothing recorded?"""
+    drill = panel(store, bug())
     drill.answer.click()
-    assert "Choose one of the 3" in drill.said.value and store.events() == []
+    assert "Press the number of an option" in drill.said.value and store.events() == []
 
 
 def test_enter_answers_a_number(store):
@@ -87,9 +87,8 @@ def test_shapes_have_a_line_each(store):
 
 
 def test_a_bug_is_named_or_exposed(store):
-    """A call wins over a choice; a call that shows nothing leaves the card on the table?"""
+    """A call that shows nothing leaves the card on the table; one that does ends it?"""
     drill = panel(store, bug())
-    drill.options.index = 0
     drill.fields[0].value = "causal_mask(4)"
     drill.answer.click()
     assert "exactly what it should" in drill.said.value and "Answer" in shown(drill)
@@ -144,8 +143,7 @@ def test_an_interview_is_drawn_by_the_same_panel(store):
     """The heading has its clock, the end its sheet?"""
     drill = Panel(Interview([choice()], store, "junior", Clock(), seed=1))
     assert "junior interview · 1 of 1 · 45:00 left" in drill.head.value
-    drill.options.index = drill.session.asked.right
-    drill.answer.click()
+    drill.options[drill.session.asked.right].click()
     drill.next.click()
     assert "Score sheet" in drill.prompt.value
 

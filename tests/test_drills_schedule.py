@@ -87,17 +87,6 @@ def test_forgetting_shortens_the_wait(schedule, clock):
     assert schedule.store.memory("a")["stability"] < before / 2
 
 
-def test_how_well_it_is_known_fades(schedule, clock):
-    """Certain today, about nine in ten on the due day, less later; unknown before the first review?"""
-    assert schedule.known("a") is None
-    due = schedule.review("a", "good")
-    assert schedule.known("a") == 1
-    clock.time = due.astimezone(PLACE)
-    on_time = schedule.known("a")
-    clock.turn(days=30)
-    assert 0.85 < on_time < 0.95 and schedule.known("a") < on_time
-
-
 def test_the_memory_is_what_the_events_say(schedule, clock):
     """Thrown away and made again: the very same?"""
     for step in range(30):

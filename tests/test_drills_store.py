@@ -87,7 +87,6 @@ def test_the_tally_knows_number_best_and_last(path):
             store.append(Event(float(at), "check", "sdpa", score))
         store.append(Event(9.0, "review", "sdpa", 0.0))
         assert store.tally("check") == {"sdpa": (3, 1.0, 0.6)}
-        assert (store.count("check"), store.count("check", since=1.0)) == (3, 2)
 
 
 def test_the_home_can_be_named(monkeypatch, tmp_path):

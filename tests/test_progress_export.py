@@ -93,12 +93,28 @@ def test_a_part_that_leans_on_the_course_is_refused(course):
         export(("sdpa",))
 
 
-def test_the_courses_parts_alone_train_without_the_course(tmp_path, monkeypatch):
-    """Nothing built yet: does the file run where there is no course, and does the loss fall?"""
+@pytest.fixture
+def courses_alone(monkeypatch):
+    """The file of somebody who has built nothing yet."""
     monkeypatch.setattr(module, "own", lambda name: (None, "yours is not finished"))
-    made = export()
-    assert made.mine == () and len(made.courses) > 25
-    (tmp_path / "my_transformer.py").write_text(made.text, encoding="utf8")
+    return export()
+
+
+def test_the_courses_parts_alone_train_without_the_course(courses_alone, monkeypatch):
+    """Nothing built yet: does the file run where no `utils` can be imported, and does the loss fall?"""
+    assert courses_alone.mine == () and len(courses_alone.courses) > 25
+    monkeypatch.setitem(sys.modules, "utils", None)
+    space = {"__name__": "my_transformer"}
+    monkeypatch.setitem(sys.modules, "my_transformer", type(sys)("my_transformer"))  # dataclass looks for it
+    exec(courses_alone.text, space)
+    losses = space["main"](12)
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.slow
+def test_the_file_is_a_script_of_its_own(courses_alone, tmp_path):
+    """Started in another folder, in a Python without the course: does it train and write?"""
+    (tmp_path / "my_transformer.py").write_text(courses_alone.text, encoding="utf8")
     result = without_the_course(tmp_path / "my_transformer.py", "21")
     assert result.returncode == 0, result.stderr
     losses = [float(line.split()[-1]) for line in result.stdout.splitlines() if line.startswith("step")]

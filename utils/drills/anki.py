@@ -6,7 +6,7 @@ Code drills stay here, since Anki runs no check. A numeric card goes as one ques
 import zlib
 from pathlib import Path
 
-from utils.drills.pages import KIND
+from utils.drills.pages import KIND, html
 from utils.drills.replies import ask
 from utils.workspace import PHASES
 
@@ -79,10 +79,3 @@ def faces(card):
     if card.follow_ups:
         answer.append("**Next they would ask**\n\n" + "\n".join(f"- {one}" for one in card.follow_ups))
     return tuple(html("\n\n".join(part)) for part in (question, answer))
-
-
-def html(text):
-    """Markdown as HTML; HTML in it is shown, not obeyed."""
-    from markdown_it import MarkdownIt
-
-    return MarkdownIt("commonmark", {"html": False}).enable("table").render(text)

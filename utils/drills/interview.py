@@ -97,7 +97,7 @@ def sheet(interview):
     """The score sheet, as Markdown: per kind and phase, and what to study next."""
     answered = [(asked.card, score, seconds) for asked, score, seconds in interview.done]
     if not answered:
-        return "# Score sheet\n\nNothing was answered. *Enter closes.*"
+        return "# Score sheet\n\nNothing was answered."
     total = sum(score for _, score, _ in answered) / len(answered)
     missed = len(interview.plan) - len(answered)
     lines = ["# Score sheet", "", f"{interview.level} · {len(answered)} answered · {total:.0%} of the points"]
@@ -105,7 +105,7 @@ def sheet(interview):
         lines.append(f"\n{missed} not reached or skipped.")
     lines += _table("kind", answered, lambda card: KIND[card.kind])
     lines += _table("phase", answered, lambda card: f"{card.phase} {list(PHASES.values())[card.phase - 1]}")
-    return "\n".join([*lines, "", "## Study next", "", *study_next(interview), "", "*Enter closes.*"])
+    return "\n".join([*lines, "", "## Study next", "", *study_next(interview)])
 
 
 def _table(head, answered, name):

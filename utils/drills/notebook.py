@@ -9,11 +9,10 @@ import contextlib
 import ipywidgets as widgets
 
 from utils import lesson
-from utils.drills.anki import html
 from utils.drills.deck import chosen, open_cards, passed_in
 from utils.drills.interview import Interview
 from utils.drills.loading import load_cards
-from utils.drills.pages import NOTHING_OPEN, after, heading, model_answer, reply_hint
+from utils.drills.pages import NOTHING_OPEN, after, heading, html, model_answer, reply_hint
 from utils.drills.replies import SELF_JUDGED, Unclear
 from utils.drills.session import NEW_PER_DAY, Session
 from utils.drills.store import Store, StoreError
@@ -49,8 +48,11 @@ def _show(session):
 class Panel:
     """The widgets of one session. `box` is what is shown."""
 
+    latest = None  # the panel whose clock runs
+
     def __init__(self, session):
         self.session = session
+        Panel.latest = self
         self.head, self.prompt, self.said = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.place, self.ticks = widgets.VBox(), widgets.VBox()
         self.answer = self._button("Answer", self.submit, "check")
@@ -59,7 +61,7 @@ class Panel:
         self.next = self._button("Next card", self.forward, "arrow-right")
         buttons = widgets.HBox([self.answer, self.pass_, self.later, self.next])
         self.box = widgets.VBox([self.head, self.prompt, self.place, self.said, self.ticks, buttons])
-        self.fields, self.options = [], None
+        self.fields, self.options = [], []
         self.forward()
         with contextlib.suppress(RuntimeError):  # no loop is running: the time is shown with each answer only
             asyncio.get_running_loop().create_task(self._tick())
@@ -69,23 +71,29 @@ class Panel:
     def forward(self):
         """The next card, or the page at the end."""
         asked = self.session.next()
-        self.said.value, self.ticks.children, self.fields, self.options = "", (), [], None
+        self.said.value, self.ticks.children, self.fields, self.options = "", (), [], []
         if asked is None:
             self.prompt.value, self.place.children = html(self.session.summary()), ()
             self._offer()
         else:
             self.prompt.value = html(asked.prompt)
-            self.place.children = (widgets.Label(reply_hint(asked)), *self._reply(asked))
-            self._offer(self.answer, self.pass_, self.later)
-            (self.options or self.fields[0]).focus()
+            self.place.children = (widgets.HTML(html(reply_hint(asked))), *self._reply(asked))
+            self._offer(*([self.answer] if self.fields else []), self.pass_, self.later)
+        self._focus()
         self._refresh()
+
+    def _focus(self):
+        """Put the focus where the next thing is done."""
+        if self.session.asked:
+            [*self.ticks.children[1:], *self.options, *self.fields][0].focus()
+        elif self.said.value:
+            self.next.focus()
 
     def _reply(self, asked):
         """The widgets in which a card is answered."""
         kind, typed = asked.card.kind, self.session.typed
         if kind in ("choice", "bug"):
-            shown = [(f"{number}  {text}", place) for place, (number, text) in enumerate(enumerate(asked.options, 1))]
-            self.options = widgets.RadioButtons(options=shown, index=None, layout=AUTO)
+            self.options = [self._option(place, text) for place, text in enumerate(asked.options)]
         if kind == "bug":
             self.fields = [self._line(typed, f"or a call that exposes it: {asked.card.exercise}(…)")]
         elif kind == "numeric":
@@ -97,7 +105,14 @@ class Panel:
             ]
         elif kind == "code" or kind in SELF_JUDGED:
             self.fields = [self._page(typed or asked.card.code, kind == "code")]
-        return [*([self.options] if self.options else []), *self.fields]
+        numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(asked.options, 1))
+        return [*([widgets.HTML(html(numbered)), widgets.HBox(self.options)] if numbered else []), *self.fields]
+
+    def _option(self, place, text):
+        """A button that chooses: its number is on it, its text above and in the tooltip."""
+        button = widgets.Button(description=f"{place + 1}", tooltip=text, layout=AUTO)
+        button.on_click(lambda _: self.submit(place))
+        return button
 
     def _line(self, text, hint):
         field = widgets.Text(text, placeholder=hint, continuous_update=True, layout=WIDE)
@@ -125,14 +140,16 @@ class Panel:
         self.head.value = f"{STYLE}<b>{heading(self.session)}</b>"
 
     async def _tick(self):
-        while True:
-            await asyncio.sleep(1)
+        await asyncio.sleep(0.5)
+        self._focus()  # not before: what is not on the page yet cannot have it
+        while Panel.latest is self:
             self._refresh()
+            await asyncio.sleep(1)
 
     # ---- what is done ----
 
-    def submit(self):
-        """Judge what is there; of a written answer, show the model answer and the rubric first."""
+    def submit(self, chosen=None):
+        """Judge what is chosen or typed; of a written answer, show the model answer and the rubric first."""
         asked = self.session.asked
         if asked is None:
             return
@@ -143,12 +160,12 @@ class Panel:
                 for point in asked.card.rubric
             ]
             self.ticks.children = (widgets.Label("Tick what you said, then Answer."), *points)
-            points[0].focus()
+            self._focus()
             return
         if asked.card.kind in ("code", "bug"):
             self.said.value = html("Running it …")
         try:
-            feedback = self.session.answer(self._given())
+            feedback = self.session.answer(self._given() if chosen is None else chosen)
         except (Unclear, StoreError) as error:
             self.said.value = html(str(error))
             return
@@ -167,17 +184,17 @@ class Panel:
         if asked.card.kind in SELF_JUDGED:
             return [place for place, box in enumerate(self.ticks.children[1:]) if box.value]
         if self.options and not typed.strip():
-            return self.options.index
+            raise Unclear("Press the number of an option, or type a call.")
         return typed
 
     def _finish(self, feedback):
         self.said.value = html(after(feedback, self.session))
         if feedback.final:
             self.ticks.children = ()
-            for field in [*self.fields, *([self.options] if self.options else [])]:
+            for field in [*self.fields, *self.options]:
                 field.disabled = True
             self._offer(self.next)
-            self.next.focus()
+            self._focus()
         self._refresh()
 
     def _typed(self):

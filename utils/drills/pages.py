@@ -1,4 +1,4 @@
-"""What both fronts say around a card: heading, hints, feedback, the page at the end. Text alone, Markdown."""
+"""What both fronts say around a card: heading, hints, feedback, the page at the end. Markdown, and how it is shown."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ KIND = {
 HINTS = {
     "recall": "Say it aloud or write it down, then look at the model answer and tick what you had.",
     "design": "Sketch your design, with numbers, then look at the model answer and tick what you had.",
-    "choice": "Choose one (a digit, or the arrows and Enter).",
+    "choice": "Choose one.",
     "numeric": "A number; 2^20, 3e9, 2*12*64 and 4 MiB are read, too.",
     "shape": "The shape of each expression: 2 5, or () for a single number.",
     "bug": "Name the fault, or type a call that exposes it; a tuple of sizes stands for random numbers.",
@@ -81,10 +81,17 @@ def closing(session):
         lines.append(f"The next card comes back {when(due, session.clock())}.")
     if not session.deck:
         lines.append(NOTHING_OPEN)
-    return "\n\n".join([*lines, "*Enter closes.*"])
+    return "\n\n".join(lines)
 
 
 NOTHING_OPEN = (
     "Cards open when their exercise passes its check. To drill all of them today: "
     "`workbook drill --unlock-all`, or `drills(unlock_all=True)` in the notebook."
 )
+
+
+def html(text):
+    """Markdown as HTML; HTML in it is shown, not obeyed."""
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": False}).enable("table").render(text)

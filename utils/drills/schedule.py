@@ -69,13 +69,6 @@ class Schedule:
         self.replay({event.subject for event in events if event.kind == "review"})
         return len(events)
 
-    def known(self, card_id):
-        """How likely the card is still known, 0 to 1; None if it was never reviewed."""
-        state = self.store.memory(card_id)
-        if state is None:
-            return None
-        return self._model.get_card_retrievability(fsrs.Card.from_dict(state), self.clock().astimezone(UTC))
-
     def _learn(self, event, before):
         state = self._after(event, before)
         due = datetime.fromisoformat(state["due"])

@@ -155,10 +155,6 @@ class Store:
         last = {subject: score for subject, _, score in last}
         return {subject: (count, score, last[subject]) for subject, count, score in best}
 
-    def count(self, kind, since=0.0):
-        """How many events of a kind there are from a time on."""
-        return self._rows("SELECT COUNT(*) FROM events WHERE kind = ? AND at >= ?", kind, since)[0][0]
-
     # ---- memory: when each card is due ----
 
     def memory(self, card):

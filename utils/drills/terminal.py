@@ -131,7 +131,7 @@ class DrillApp(App):
         await self.query_one("#place").remove_children()
         await self.query(Ticks).remove()
         if asked is None:
-            await self.query_one("#prompt").update(self.session.summary())
+            await self.query_one("#prompt").update(f"{self.session.summary()}\n\n*Enter closes.*")
             self.query_one("#page").focus()
         else:
             await self.query_one("#prompt").update(asked.prompt)
