@@ -80,6 +80,7 @@ def test_a_copy_of_a_fused_model_computes_with_its_own_weights(whose):
     assert torch.equal(model(*inputs("b")), before) and not torch.allclose(other(*inputs("b")), before)
 
 
+@pytest.mark.slow
 def test_a_fused_model_is_one_graph(whose):
     """With torch's kernels in, can a compiler read the whole GPT without a break?"""
     model, _ = built("b", kernels="fused")
