@@ -44,7 +44,7 @@ clean:
 
 .venv/dev.stamp: $(PINS) | $(BIN)/python
 	@echo "Installing the pinned packages and the tools of authors (the first time: some minutes and 1.5 GB or more)"
-	@$(PIP) --editable ".[dev,grading,cluster,postgres,corpora]"
+	@$(PIP) --editable ".[dev,grading,cluster,postgres,corpora,anki]"
 	@touch .venv/learn.stamp $@
 
 $(BIN)/python:

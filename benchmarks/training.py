@@ -196,6 +196,7 @@ def main(arguments=None):
 
     options.ceilings = ceilings
     gpu = device.type == "cuda"
+    torch.set_float32_matmul_precision("high")  # for both; what neither computes in half precision
     if options.compile is None:
         options.compile = gpu
     result = {"date": datetime.date.today().isoformat(), **measure.described(device), "rows": []}

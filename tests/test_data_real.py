@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import subprocess
+import urllib.error
 
 import pytest
 
@@ -93,6 +94,29 @@ def test_pairs_become_a_corpus(here, tmp_path):
     assert corpus.tests["iid"] and corpus.train[0].target.split()[:2] == ["Ein", "Hund"]
     assert corpus.target_words.decode(corpus.target_words.encode(corpus.train[0].target)) == corpus.train[0].target
     assert corpus.batch(0, 0, 4)["src"].shape[0] == 4
+
+
+def test_a_text_behind_an_address(here, play, monkeypatch, tmp_path):
+    """Is a text that lies at an address copied and then read like a local one, and is no network one plain sentence?"""
+
+    def urlopen(address, timeout):
+        assert timeout < 30
+        if "nowhere" in address:
+            raise urllib.error.URLError("no route to host")
+        return open(tmp_path / "play.txt", "rb")
+
+    monkeypatch.setattr(real_fetch.urllib.request, "urlopen", urlopen)
+    there = dataclasses.replace(play, data_files="https://somewhere/play.txt")
+    assert load_recipe("play", there, tmp_path / "kept", split=halves).n_bytes == len(PLAY)
+    message = (
+        r"play2 could not be fetched \(ConnectionError: https://nowhere/play.txt cannot be reached: no route to host\)"
+    )
+    with pytest.raises(CorpusUnavailable, match=message):
+        load_recipe("play2", dataclasses.replace(play, data_files="https://nowhere/play.txt"), tmp_path / "kept")
+    monkeypatch.setenv("HF_ENDPOINT", "https://nowhere")
+    with pytest.raises(CorpusUnavailable, match="https://nowhere cannot be reached"):
+        real.load("multi30k", folder=tmp_path / "kept")
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["play.json", "play.jsonl"]
 
 
 def test_the_limit_ends_fetching(here, play, tmp_path):

@@ -120,9 +120,11 @@ def test_generation_loses_nothing():
     torch.manual_seed(0)
     model = oracle.GPT(LETTERS)
     before = {name: part.clone() for name, part in model.state_dict().items()}
-    found = {one.name: one for one in measure.generation(model, torch.tensor([[1, 2, 3]]), n_tokens=8)}
+    found = measure.generation(model, torch.tensor([[1, 2, 3]]), n_tokens=8, bandwidth=1e12)
+    found = {one.name: one for one in found}
     assert list(found) == ["cached", "speculative", "int8"]
     assert found["cached"].numbers["same"] and found["speculative"].numbers["same"]
+    assert 0 < found["cached"].numbers["R_decode"] < 1 and "R_decode" in str(found["cached"])
     assert found["int8"].numbers["bytes_int8"] < found["int8"].numbers["bytes"]
     assert all(torch.equal(part, before[name]) for name, part in model.state_dict().items())
 

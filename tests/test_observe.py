@@ -1,5 +1,6 @@
 """The half that runs learner code: its bans, its codec, what it writes down."""
 
+import contextlib
 import json
 import math
 import threading
@@ -246,3 +247,26 @@ def test_a_kernel_may_start_threads_meanwhile():
     seen = observe(patient, Request("function", "", calls, bans=["attention"]))
     assert seen["caught"] is None and seen["calls"][0]["raised"] is None
     assert torch.equal(seen["calls"][0]["value"], torch.ones(2))
+
+
+def test_the_nets_come_down_for_the_courses_own_parts_and_up_again():
+    """Is a lent part run without the modes, and what the learner does after it, or after its error, under them?"""
+    looked = []
+
+    @forbid.lent
+    class Part:
+        def run(self, fail=False):
+            looked.append(forbid._ours_on_top())
+            if fail:
+                raise ValueError
+
+    with forbid.bans(["softmax"]) as rules:
+        Part().run()
+        with contextlib.suppress(ValueError):
+            Part().run(fail=True)
+        looked.append(forbid._ours_on_top())
+        with pytest.raises(forbid.Forbidden):
+            torch.ones(2).softmax(-1)
+        with torch.overrides.BaseTorchFunctionMode():  # a mode of the learner's own stays where it is
+            Part().run()
+    assert looked == [False, False, True, False] and rules.caught == "softmax"

@@ -43,7 +43,7 @@ def test_the_set_up_runs_again_only_when_the_pins_change(clone):
 
     assert "install --constraint requirements.lock --editable .\n" in installs(".venv/learn.stamp")
     assert installs(".venv/learn.stamp") == ""
-    assert "--editable .[dev,grading,cluster,postgres,corpora]\n" in installs(".venv/dev.stamp")
+    assert "--editable .[dev,grading,cluster,postgres,corpora,anki]\n" in installs(".venv/dev.stamp")
     later = (clone / ".venv" / "dev.stamp").stat().st_mtime + 5
     os.utime(clone / "requirements.lock", (later, later))
     assert installs(".venv/learn.stamp").count("install") == 1

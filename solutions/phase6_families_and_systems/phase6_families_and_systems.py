@@ -533,6 +533,19 @@ with need("GPT"):
             tokens = torch.cat([tokens, gpt(tokens)[:, -1:, 2:].argmax(-1) + 2], 1)  # greedy, no <pad>, no <mask>
         print(text(tokens[0].tolist()))
 
+# %% [markdown]
+# That loop reads the whole text again for every word. You have a better writer: your `generate` of phase 5, which asks of a
+# model only that it can `embed`, has `blocks`, and has a `head`. Every part below is yours.
+
+# %% tags=["demo"]
+with need("GPT"):
+    generate = mine("generate")
+    prompt = torch.tensor([[ID[word] for word in "the soup was warm and".split()]])
+    for temperature in (0.0, 0.7):
+        cached, whole = (generate(gpt, prompt, 5, temperature, generator=torch.Generator().manual_seed(4),
+                                  use_cache=use_cache) for use_cache in (True, False))
+        print(f"temperature {temperature}: {text(cached[0].tolist())} · same without cache: {torch.equal(cached, whole)}")
+
 # %% [markdown] reflect="GPT"
 # It keeps to one kind of adjective. Where in the network does the word "stale" reach the word being written? And what would
 # have to be true for the model to have *understood* that soup can be stale? Your sentence:

@@ -10,15 +10,39 @@ import json
 import os
 import re
 import sys
+import tempfile
+import urllib.request
 from pathlib import Path
 
+HUB = "https://huggingface.co"
+PATIENCE = 10  # seconds for an answer
 
-def records(recipe):
+
+def reach(address, place=None):
+    """Open an address and, if a place is given, copy what is there; a ConnectionError in one sentence otherwise.
+
+    Without this question first, the hub's library asks for half a minute before it says that there is no network.
+    """
+    try:
+        with urllib.request.urlopen(address, timeout=PATIENCE) as answer:
+            if place:
+                place.write_bytes(answer.read())
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise ConnectionError(f"{address} cannot be reached: {reason}") from None
+
+
+def records(recipe, folder):
     """[split, texts] of every document or pair, through datasets.load_dataset."""
     import datasets
 
     datasets.disable_progress_bars()
     arguments = {name: recipe[name] for name in ("name", "data_files") if recipe[name]} | dict(recipe["options"])
+    if recipe["path"] not in ("text", "json"):
+        reach(os.environ.get("HF_ENDPOINT", HUB))
+    elif str(recipe["data_files"]).startswith("https://"):
+        arguments["data_files"] = str(folder / "fetched")
+        reach(recipe["data_files"], folder / "fetched")
     for split in recipe["splits"]:
         # streaming: nothing is fetched beyond the limit, nothing is unpacked into a cache
         rows = datasets.load_dataset(recipe["path"], split=split, streaming=True, **arguments)
@@ -69,8 +93,8 @@ def fetch(recipe, path):
     """Write the two files. Raises ValueError, and leaves nothing, if the text is not the one the recipe knows."""
     part, all_text, of_file, count = path.with_suffix(".part"), hashlib.sha256(), hashlib.sha256(), 0
     try:
-        with part.open("wb") as file:
-            for record in records(recipe):
+        with tempfile.TemporaryDirectory() as scratch, part.open("wb") as file:
+            for record in records(recipe, Path(scratch)):
                 count += 1
                 line = json.dumps(record, ensure_ascii=True).encode() + b"\n"
                 all_text.update("".join(record[1]).encode())

@@ -134,11 +134,13 @@ class TranslationCorpus:
         if size < 1 or step < 0:
             raise ValueError(f"a batch needs size >= 1 and step >= 0, got size={size}, step={step}")
         n = len(self.train)
-        places = range(step * size, (step + 1) * size)
-        rows = [self._order(int(seed), place // n, n)[place % n] for place in places]
+        epochs, places = np.divmod(np.arange(step * size, (step + 1) * size), n)
+        rows = np.concatenate(
+            [self._order(int(seed), epoch, n)[places[epochs == epoch]] for epoch in np.unique(epochs)]
+        )
         if self._table is None:
             self._table = self.encoded(self.train)
-        rows = torch.from_numpy(np.array(rows)).to(self.device)
+        rows = torch.from_numpy(rows).to(self.device)
         return {name: table[rows] for name, table in self._table.items()}
 
     def encoded(self, pairs):

@@ -24,7 +24,7 @@ class Ratio:
 
     def told(self):
         """For a table or json: the number, or a sentence in its place."""
-        return "the ceiling was measured wrong" if self.wrong else round(self.value, 4)
+        return "the ceiling was measured wrong" if self.wrong else float(f"{self.value:.3g}")
 
 
 def compute(speed, flops, peak, name="R_compute"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from utils.measure import costs, ratios
 from utils.measure.clock import alternating
 from utils.measure.parts import part
 from utils.train.tasks import evaluating
@@ -27,28 +28,29 @@ class Finding:
 
 
 @torch.no_grad()
-def generation(model, prompt, stream=None, n_tokens=None):
+def generation(model, prompt, stream=None, n_tokens=None, bandwidth=None):
     """Findings on a GPT with a prompt (1, n): cached against uncached, speculative, INT8. The model is not changed.
 
     stream: held-out text, for what INT8 costs in loss; n_tokens: how many are written, by default as many as fit
+    bandwidth: bytes per second of this CPU's memory, for the share of a step that reading must take
     """
     model = copy.deepcopy(model).cpu().eval()
     prompt, room = prompt.cpu(), model.config.max_len - prompt.shape[1]
     n_tokens = min(room, n_tokens or room)
-    return [_tried(measure, model, prompt, n_tokens, stream) for measure in (_cached, _speculative, _int8)]
+    return [_tried(measure, model, prompt, n_tokens, stream, bandwidth) for measure in (_cached, _speculative, _int8)]
 
 
-def _tried(measure, model, prompt, n_tokens, stream):
+def _tried(measure, *given):
     """A learner's part may not fit a learner's model: then the line says so, and the others still come."""
     name = measure.__name__.strip("_")
     try:
-        return measure(model, prompt, n_tokens, stream)
+        return measure(*given)
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         return Finding(name, f"not measured: {reason}", {})
 
 
-def _cached(model, prompt, n_tokens, stream):
+def _cached(model, prompt, n_tokens, stream, bandwidth):
     generate, whose = part("generate")
     cpu = torch.device("cpu")
 
@@ -62,7 +64,13 @@ def _cached(model, prompt, n_tokens, stream):
         f"{fast:.2f} ms a token with a cache, {slow:.2f} without: {slow / fast:.1f} times as fast over {n_tokens} "
         f"tokens; {SAID[same]} ({whose})"
     )
-    return Finding("cached", text, {"ms_cached": fast, "ms_uncached": slow, "same": same, "tokens": n_tokens})
+    numbers = {"ms_cached": fast, "ms_uncached": slow, "same": same, "tokens": n_tokens}
+    count, _ = part("flops_per_token")
+    if bandwidth and count:
+        entries, length = costs.matrix_entries(model.config, count), prompt.shape[1] + n_tokens / 2
+        found = ratios.decode(costs.decode_traffic(model.config, entries, 1, int(length), 4, 4), bandwidth, fast / 1000)
+        text, numbers["R_decode"] = f"{text}; {found}", found.told()
+    return Finding("cached", text, numbers)
 
 
 class Counted:
@@ -86,7 +94,7 @@ def first_block(model):
     return draft
 
 
-def _speculative(model, prompt, n_tokens, stream, n_draft=3):
+def _speculative(model, prompt, n_tokens, stream, bandwidth, n_draft=3):
     speculate, whose = part("speculative_generate")
     generate, _ = part("generate")
     target, draft = Counted(model), Counted(first_block(model))
@@ -125,7 +133,7 @@ def _tied(layer, model):
     return sum(other is layer.weight for other in dict(model.named_parameters(remove_duplicate=False)).values()) > 1
 
 
-def _int8(model, prompt, n_tokens, stream, n_windows=60):
+def _int8(model, prompt, n_tokens, stream, bandwidth, n_windows=60):
     quant_linear, whose = part("QuantLinear")
     small = quantised(model, quant_linear)
     before, after = (_bytes_of(one) for one in (model, small))

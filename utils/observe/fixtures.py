@@ -17,6 +17,7 @@ from utils.observe import (
     fixtures_training,
     layers,
 )
+from utils.observe.forbid import lent
 
 WIDTH = 8  # of the inputs of every attention here
 OUT = 5
@@ -94,6 +95,7 @@ def from_end_to_end(i, j, n):
     return (j <= i) | (j - i == 15)
 
 
+@lent
 class _Attention(nn.Module):
     """Single-head attention with a pattern; `fill` is what a hidden score becomes; `late` hides after the softmax."""
 
@@ -115,6 +117,7 @@ class _Attention(nn.Module):
         return scores.masked_fill(~visible, self.fill).softmax(-1) @ v
 
 
+@lent
 class _Mean(nn.Module):
     """Average of the tokens so far (`upto` = "here") or of the whole sentence, added to each token's own projection."""
 
@@ -130,6 +133,7 @@ class _Mean(nn.Module):
         return (x + mean) @ self.weight.to(x.dtype)
 
 
+@lent
 class _Whisper(nn.Module):
     """Position-wise, but for one input feature of the next token that reaches one output feature."""
 

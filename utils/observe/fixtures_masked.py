@@ -6,6 +6,8 @@ Some of them read what the mask hides. `masked` returns a bare module that says 
 import torch
 from torch import nn
 
+from utils.observe.forbid import lent
+
 WIDTH, OUT = 8, 5
 CHANGES = {}  # kind -> function(mask, n_heads) -> which keys (batch, heads or 1, q, k) are visible instead
 
@@ -99,6 +101,7 @@ def masked(kind="right", fill=float("-inf"), average=False, late="", n_heads=2, 
     def heads(x, weight):
         return (x @ weight.to(x.dtype)).unflatten(-1, (n_heads, -1)).transpose(1, 2)
 
+    @lent
     class Attention(nn.Module):
         def forward(self, x, attn_mask):
             q, k, v = (heads(x, weight) for weight in weights)

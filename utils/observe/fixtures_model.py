@@ -9,8 +9,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from utils.config import ModelConfig
+from utils.observe.forbid import lent
 
 
+@lent
 class _RootMeanSquare(nn.Module):
     """A norm without parameters."""
 
@@ -18,6 +20,7 @@ class _RootMeanSquare(nn.Module):
         return x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
 
 
+@lent
 class _Table(nn.Embedding):
     """An embedding that may count, in a buffer `fed`, how many tokens pass through it."""
 
@@ -32,6 +35,7 @@ class _Table(nn.Embedding):
         return super().forward(tokens)
 
 
+@lent
 class _Places(nn.Module):
     """Parameter table, handed over: adds its rows from `offset` on to x (…, seq_len, d_model)."""
 
@@ -46,6 +50,7 @@ class _Places(nn.Module):
         return x + F.embedding(places, self.table)
 
 
+@lent
 class _Attention(nn.Module):
     """w_q, w_k, w_v, w_o and n_heads; n_kv_heads only where it differs. Query heads share keys in neighbouring groups.
 
@@ -72,6 +77,7 @@ class _Attention(nn.Module):
         return self.w_o((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
 
 
+@lent
 class _FeedForward(nn.Module):
     def __init__(self, width, hidden):
         super().__init__()
@@ -81,6 +87,7 @@ class _FeedForward(nn.Module):
         return self.w_2(F.silu(self.w_1(x)))
 
 
+@lent
 class _Block(nn.Module):
     """norm1, attention, norm2, ffn; pre-norm or post-norm as config.norm_first says."""
 
@@ -99,6 +106,7 @@ class _Block(nn.Module):
         return self.norm2(x + self.drop(self.ffn(x)))
 
 
+@lent
 class SmallModel(nn.Module):
     """config, token_embedding, positions, blocks, norm, output; tokens (batch, seq_len) -> logits (…, vocab_size).
 

@@ -7,8 +7,10 @@ from torch import nn
 
 from utils.config import ModelConfig
 from utils.observe import fixtures_model, layers
+from utils.observe.forbid import lent
 
 
+@lent
 class _Counted(nn.Module):
     """A block, and what went through it: rows of all calls, calls in all, calls that a gradient could follow."""
 
@@ -40,6 +42,7 @@ def block(counts=False, training=False, seed=0, **sizes):
     return (_Counted(found) if counts else found).train(training)
 
 
+@lent
 class _Speaker(nn.Module):
     """Tokens (1, n) to logits (1, n, vocab_size), from all tokens so far, the last ones most."""
 

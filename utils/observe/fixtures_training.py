@@ -3,7 +3,10 @@
 import torch
 from torch import nn
 
+from utils.observe.forbid import lent
 
+
+@lent
 class Parrot(nn.Module):
     """tokens (batch, seq_len) -> logits (batch, seq_len, vocab): one table row for the token, a smaller one for the
     token before. It remembers in which mode it was run. mixed: the dropout layer is in eval mode, whatever the rest.

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 _ATTENTION = (
     "scaled_dot_product",
@@ -61,6 +61,7 @@ class _Bans:
         self.own_twin, self.shapes = own_twin, shapes
         self.caught = None  # the first banned name that was called, even if the learner's code swallowed the error
         self._known = _KNOWN.setdefault(self.parts, {})
+        self._up = False
 
     def refuse(self, name):
         self.caught = self.caught or name
@@ -82,7 +83,24 @@ class _Bans:
             yield
             return
         with _FunctionNet(self), _DispatchNet(self):
+            self._up = True
+            try:
+                yield
+            finally:
+                self._up = False
+
+    @contextlib.contextmanager
+    def lifted(self):
+        """Take the two modes down where they would only look away: each operation costs five times as much in them."""
+        if not self._up or self.shapes is not None or not _ours_on_top():
             yield
+            return
+        self._up = False
+        try:
+            with torch.overrides._pop_mode_temporarily(), torch.utils._python_dispatch._pop_mode_temporarily():
+                yield
+        finally:
+            self._up = True
 
 
 _KNOWN = {}  # for each tuple of banned parts: id -> the operation itself (so that no other gets its id), if allowed
@@ -239,9 +257,18 @@ def _set(variable, value):
         variable.reset(token)
 
 
+@contextlib.contextmanager
 def free():
     """Context in which no ban holds: for twins and fixtures."""
-    return _set(_free, True)
+    rules = _active.get()
+    with _set(_free, True), rules.lifted() if rules else contextlib.nullcontext():
+        yield
+
+
+def _ours_on_top():
+    """Are the innermost modes of this thread the nets? A learner may have put one of their own above them."""
+    functions = torch.overrides._get_current_function_mode()
+    return isinstance(functions, _FunctionNet) and isinstance(_get_current_dispatch_mode(), _DispatchNet)
 
 
 def refuse_while_observed(what):
@@ -252,22 +279,32 @@ def refuse_while_observed(what):
 
 
 def twin(answer):
-    """Mark a function or class as the trusted twin of the exercise of its name."""
-    name = answer.__name__
-    if inspect.isclass(answer):
-        for method, function in list(vars(answer).items()):
-            if inspect.isfunction(function) and (method == "__init__" or not method.startswith("_")):
-                setattr(answer, method, _guard(function, name))
-        return answer
-    return _guard(answer, name)
+    """Mark a function or class as the trusted twin of the exercise of its name: free of all nets but its own."""
+    return _marked(answer, answer.__name__)
 
 
-def _guard(function, name):
+def lent(part):
+    """Mark a class of the course that is handed to learners' code: what it does inside is not theirs."""
+    return _marked(part, None)
+
+
+def _marked(answer, exercise):
+    if not inspect.isclass(answer):
+        return _guard(answer, exercise)
+    for method, function in list(vars(answer).items()):
+        if inspect.isfunction(function) and (method == "__init__" or not method.startswith("_")):
+            setattr(answer, method, _guard(function, exercise))
+    return answer
+
+
+def _guard(function, exercise):
     @functools.wraps(function)
     def guarded(*args, **kwargs):
         rules = _active.get()
-        if rules is not None and rules.own_twin == name and not _free.get():
-            rules.refuse(f"the course's own answer for {name}")
+        if rules is None or _free.get():
+            return function(*args, **kwargs)
+        if rules.own_twin is not None and rules.own_twin == exercise:
+            rules.refuse(f"the course's own answer for {exercise}")
         with free():
             return function(*args, **kwargs)
 
