@@ -1832,7 +1832,7 @@ def speculative_accept(target_probs, draft_probs, draft_tokens, uniforms, genera
 check(speculative_accept, points=5)
 
 # %% [markdown]
-# **Look.** Two fractions above, now your function: what comes out of 3000 rounds with one guess, and of what falls?
+# **Look.** The same by counting: 3000 rounds of your function, one guess each.
 
 # %% tags=["demo"]
 with need("speculative_accept"):
