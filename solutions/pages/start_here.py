@@ -48,7 +48,7 @@ Markdown(phase_map())
 # | **build** | write the part in place of `raise NotImplementedError()`; keep its name, arguments and docstring |
 # | **check** | run the cell below: `check(sdpa, points=4)` says what is right, what is not, and, if it knows, why |
 # | **look** | a picture, or a number from the notes, made by your own code |
-# | **reflect** | one sentence in your own words; nobody grades it |
+# | **reflect** | one sentence in your own words: double-click the cell, write after “Your sentence”; nobody grades it |
 #
 # Exercises marked **core** are the path through a phase, at most three hours; **more** and **stretch** can wait. You can
 # leave after any section and come back to what you saved.
