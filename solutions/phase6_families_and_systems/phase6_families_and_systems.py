@@ -1196,7 +1196,7 @@ with need("distillation_loss"):
         found = []
         for seed in range(3):
             torch.manual_seed(seed)
-            small = train(make(16, 1), 80, loss)
+            small = train(make(16, 1), 100, loss)
             found.append(f"{loss_of(small):.3f}")
         print(f"{name:10} {size(small):,} parameters, loss of three students {', '.join(found)}")
     print(f"{'(teacher)':10} {size(large):,} parameters, loss {loss_of(large):.3f}")
