@@ -562,6 +562,7 @@ gpt3 = ModelConfig(vocab_size=50257, d_model=12288, n_heads=96, n_layers=96, d_f
 for name, sizes in (("bert_base", bert), ("gpt3_175b", gpt3)):
     print(f"{name}: {sizes.n_layers} blocks, {count_parameters(sizes)['total'] / 1e9:.2f} billion parameters")
     print(notes.example("002-depth-facts").compare(sizes.n_layers, name))
+print(notes.example("002-gpt2-depth").compare(24 in (12, 24, 36, 48), "a_gpt2_size_has_24_layers"))
 
 # %% [markdown]
 # What vendors run today is mostly not published: whoever tells you the inside of a closed model is guessing.
@@ -1195,7 +1196,7 @@ with need("distillation_loss"):
         found = []
         for seed in range(3):
             torch.manual_seed(seed)
-            small = train(make(16, 1), 80, loss)
+            small = train(make(16, 1), 100, loss)
             found.append(f"{loss_of(small):.3f}")
         print(f"{name:10} {size(small):,} parameters, loss of three students {', '.join(found)}")
     print(f"{'(teacher)':10} {size(large):,} parameters, loss {loss_of(large):.3f}")
@@ -1831,7 +1832,7 @@ def speculative_accept(target_probs, draft_probs, draft_tokens, uniforms, genera
 check(speculative_accept, points=5)
 
 # %% [markdown]
-# **Look.** Two fractions above, now your function: what comes out of 3000 rounds with one guess, and of what falls?
+# **Look.** The same by counting: 3000 rounds of your function, one guess each.
 
 # %% tags=["demo"]
 with need("speculative_accept"):
@@ -1977,9 +1978,8 @@ predict("batch", "Decoding for 1 user is bound by memory. Now for 32 users at on
         ["32 times as long", "only a little longer", "less"])
 
 # %% [markdown]
-# ### Exercise 6.22 · `serving_plan` · core · about 25 min
-# - **Build** the plan. `hardware` holds `memory_bytes`, `bandwidth_bytes_per_s`, `flops_per_s`, `weight_bits`, `kv_bits`,
-#   `prompt_len`, `seq_len`; a GB is 10⁹ bytes.
+# `hardware` holds `memory_bytes`, `bandwidth_bytes_per_s`, `flops_per_s`, `weight_bits`, `kv_bits`,
+# `prompt_len`, `seq_len`; a GB is 10⁹ bytes.
 #
 # | key | is |
 # |---|---|
@@ -1991,7 +1991,10 @@ predict("batch", "Decoding for 1 user is bound by memory. Now for 32 users at on
 # | `prefill_seconds`, `prefill_bound` | one prompt: the longer of computing prompt_len tokens and reading the weights |
 # | `decode_step_seconds`, `decode_bound` | max_batch sequences: the longer of computing a token for each, and reading weights and all caches |
 # | `tokens_per_second` | max_batch / decode_step_seconds |
-#
+
+# %% [markdown]
+# ### Exercise 6.22 · `serving_plan` · core · about 25 min
+# - **Build** the plan: a dict with these keys.
 # - A bound is `"compute"` if that is strictly longer, else `"memory"`. If nothing fits, the last three are None, None, 0.0.
 # - **Done when** the check below passes.
 #
@@ -2141,7 +2144,8 @@ with need("route_request"):
 # "Design a …" is the interviewer's last question. Begin with numbers: some designs are impossible. A `case` holds `config`,
 # `sequences` (they run at the same time), `prompt_tokens`, `new_tokens`, `weight_bits`, `kv_bits`, `memory_bytes`,
 # `bandwidth_bytes_per_s` and `flops_per_s`.
-#
+
+# %% [markdown]
 # | key | is |
 # |---|---|
 # | `parameters`, `weight_bytes` | as in `serving_plan` |
@@ -2150,11 +2154,11 @@ with need("route_request"):
 # | `prefill_seconds` | of one prompt: the longer of computing that and reading the weights that are met |
 # | `tokens_per_second` | of all sequences together: one step reads the weights that are met and all caches, or computes 2 · met for each sequence; the slower counts |
 # | `machines` | as many as weights and caches fill, both **split** over all of them; a whole number |
-#
-# `met`: how many parameters a token meets. All, in a decoder. With two stacks (`src_vocab_size` is set) **half**, as in 6.7, and
-# an encoder looks both ways: twice the square.
 
 # %% [markdown]
+# `met`: how many parameters a token meets. All, in a decoder. With two stacks (`src_vocab_size` is set) **half**, as in 6.7, and
+# an encoder looks both ways: twice the square.
+#
 # ### Exercise 6.24 · `design_numbers` · more · about 12 min
 # - **Build** these numbers, in a dict.
 # - **Done when** the check below passes.
@@ -2241,13 +2245,16 @@ with need("design_numbers"):
 # *more · about 20 min*
 #
 # Choose **one** case (the others stay for another day; each has a model answer). Write six to ten sentences: what the numbers
-# rule out, then your design, then how you would know that it works. A person grades it. Words you may need:
+# rule out, then your design, then how you would know that it works. A person grades it.
+
+# %% [markdown]
+# **Words you may need**
 #
-# - **Continuous batching.** Requests join and leave the batch at every step, instead of waiting until the longest is done.
-# - **Paging.** Caches are kept in small blocks, handed out as texts grow: no room is reserved for a length that never comes.
-# - **Prefix cache.** Keys and values of a beginning that many prompts share are computed once and kept.
-# - **Retrieval.** A text is cut into chunks, each with a vector from an encoder; only the nearest to a question are read.
-# - **Filling in the middle.** A decoder is trained on text whose middle was moved to the end, so it can use what follows.
+# - **Continuous batching.** Requests join and leave the batch at every step; nobody waits for the longest.
+# - **Paging.** Caches lie in small blocks, handed out as texts grow: no room is kept for a length that never comes.
+# - **Prefix cache.** Keys and values of a beginning that many prompts share, computed once.
+# - **Retrieval.** Texts in chunks, each with an encoder's vector; only the nearest to a question are read.
+# - **Filling in the middle.** A decoder trained on text whose middle was moved to the end.
 # - **Real-time factor.** Seconds of computing for one second of sound; below 1 it keeps up.
 
 # %% [markdown]
@@ -2307,7 +2314,7 @@ with need("design_numbers"):
 # %% [markdown] written="design-chat" points=4
 # ### BEGIN SOLUTION
 # The model takes about 14 GB, the caches of ten thousand chats of two thousand tokens 2.6 TB even with eight groups of heads: caches
-# decide. That is at least 33 cards by memory alone, and each card holds its own copy of the weights, so rather 40. Each card then
+# decide. That is at least 33 cards if weights are split over them, and 40 if each holds a whole copy, which is simpler. Each card then
 # reads some 80 GB for a step, at 2 TB/s about 25 steps a second: fast enough to read along. Eight-bit caches halve the
 # number of cards. Not all users decode at the same moment, so I would page caches, move idle ones out, and share the cache of the
 # common system prompt. Requests join and leave the batch at every step; prefill is bound by computing and decode by memory, so they

@@ -102,13 +102,10 @@ def generating(
     cut=True,
     temper=lambda temperature: temperature,
     law=soft,
-    only_new=False,
     again=lambda target, guess: None,
     guessed=lambda logits, temperature, generator: drawn(soft(logits, temperature), generator),
     offer=lambda offered, wanted: offered,
     luck=lambda n, generator: torch.rand(n, generator=generator, dtype=torch.float64),
-    refuses=True,
-    early=False,
 ):
     """A wrong twin in its parts."""
 
@@ -116,10 +113,8 @@ def generating(
     def speculative_generate(
         target, draft, prompt, max_new_tokens, n_draft=4, temperature=1.0, eos_id=None, generator=None
     ):
-        if refuses and len(prompt) != 1:
-            raise ValueError("batch must be 1")
         tokens, finish, warm = prompt[:1], prompt.shape[1] + max_new_tokens, temper(temperature)
-        while tokens.shape[1] < finish and not (early and eos_id in tokens[0].tolist()):
+        while tokens.shape[1] < finish:
             length, guess, offered = tokens.shape[1], tokens, []
             for _ in range(most(n_draft, finish - length)):
                 logits = draft(guess)[0, -1]
@@ -128,18 +123,26 @@ def generating(
             again(target, guess)
             wanted = law(rows(target(guess)[0], length), warm)[: len(offered) + 1]
             offered = offer(torch.stack(offered) if offered else wanted[:0], wanted)
-            uniforms = luck(len(offered), generator)
-            n, last = judge(wanted, offered, guess[0, length:], uniforms, generator)
+            n, last = judge(wanted, offered, guess[0, length:], luck(len(offered), generator), generator)
             new = torch.tensor([[*kept(guess[0, length:].tolist(), n), last]])
             tokens = torch.cat([tokens, new], 1)
             ends = end(tokens[0].tolist(), length, prompt.shape[1], eos_id)
             if ends is not None:
                 tokens = tokens[:, :ends]
                 break
-        tokens = tokens[:, :finish] if cut else tokens
-        return tokens[:, prompt.shape[1] :] if only_new else tokens
+        return tokens[:, :finish] if cut else tokens
 
     return speculative_generate
+
+
+def new_only(target, draft, prompt, max_new_tokens, **options):
+    return oracle.speculative_generate(target, draft, prompt, max_new_tokens, **options)[:, prompt.shape[1] :]
+
+
+def ends_at_once(target, draft, prompt, max_new_tokens, eos_id=None, **options):
+    if eos_id in prompt[0].tolist():
+        return prompt
+    return oracle.speculative_generate(target, draft, prompt, max_new_tokens, eos_id=eos_id, **options)
 
 
 def never_fails(wanted, offered, guess, uniforms, generator):
@@ -231,7 +234,7 @@ register(
             generating(end=lambda tokens, length, start, eos_id: len(tokens) if eos_id in tokens[length:] else None),
         ),
         "eos in the prompt ends nothing": Replays(
-            generating(early=True),
+            ends_at_once,
             generating(end=lambda tokens, length, start, eos_id: first_new(tokens, 0, 0, eos_id)),
             generating(
                 end=lambda tokens, length, start, eos_id: (
@@ -239,7 +242,7 @@ register(
                 )
             ),
         ),
-        "the prompt stands before the answer": generating(only_new=True),
+        "the prompt stands before the answer": new_only,
         "eos itself stays": generating(end=before_eos),
         "temperature was ignored": Spotted(rules.always_one, generating(temper=lambda temperature: 0.0)),
         "divide the logits by the temperature": Spotted(
@@ -258,6 +261,6 @@ register(
             WARM.like(offered=torch.full((4,), 0.25, dtype=torch.float64)),
             generating(offer=lambda offered, wanted: torch.full_like(offered, 1 / max(offered.shape[-1], 1))),
         ),
-        "more than one row must be refused": Spotted(rules.batch_not_refused, generating(refuses=False), certain=True),
+        "more than one row must be refused": Spotted(rules.batch_not_refused, generating(), certain=True),
     },
 )
