@@ -143,8 +143,8 @@ def test_sections_can_be_left_and_the_core_fits_an_evening(lesson):
     assert sum(int(minutes) for _, _, minutes, path in rows if path == "core") <= 180
 
 
-def calls(cell, name):
-    """The calls of a function in a cell. A demo is one `with need(...)` block, or leans on parts that can be missing."""
+def called(cell, name):
+    """The calls of a function in a cell."""
     nodes = ast.walk(ast.parse(cell.source))
     return [node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "id", None) == name]
 
@@ -156,8 +156,8 @@ def test_only_demo_cells_run_a_learners_part(lesson):
         used = {node.id for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Name)} & set(lesson.names)
         own = {cell.metadata.get("exercise"), cell.metadata.get("check")} - {None}
         if is_demo(cell):
-            needed = {argument.value for call in calls(cell, "need") for argument in call.args}
-            finished = {argument.id for call in calls(cell, "finished") for argument in call.args}
+            needed = {argument.value for call in called(cell, "need") for argument in call.args}
+            finished = {argument.id for call in called(cell, "finished") for argument in call.args}
             assert used <= needed | finished and needed <= set(EXERCISES), cell.source
         elif not own:
             assert not used, cell.source
