@@ -67,7 +67,8 @@ class Hands:
     """On the keyboard of a notebook's first cell; a mouse there is none."""
 
     def __init__(self, notebook):
-        self.notebook, self.keyboard, self.place = notebook, notebook.page.keyboard, notebook.cell(0)
+        self.notebook, self.keyboard = notebook, notebook.page.keyboard
+        self.place = notebook.cell(0).locator(".jp-OutputArea").first
 
     def reads(self, text):
         self.notebook.until(lambda: text in self.place.inner_text(), f"{text!r} on the card")
@@ -79,8 +80,10 @@ class Hands:
 
     def press(self, name):
         """Go with Tab to the control of this name, from where the focus is, and press Space."""
+        self.arrives()
         for _ in range(12):
-            if name in self.notebook.page.evaluate("document.activeElement.innerText || document.activeElement.type"):
+            active = self.notebook.page.evaluate("document.activeElement.innerText || document.activeElement.type")
+            if active.strip() == name:
                 return self.keyboard.press("Space")
             self.keyboard.press("Tab")
         raise AssertionError(f"Tab never came to {name}")

@@ -95,6 +95,15 @@ def test_a_check_never_fails_for_its_event(monkeypatch, capsys, home, fault):
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_damaged_file_is_said_by_the_check_that_meets_it(capsys, home):
+    """The file is broken and a check is the first to see it: is the reader told where it is kept?"""
+    home.mkdir()
+    (home / "workbook.db").write_bytes(b"nonsense " * 99)
+    with pytest.raises(CheckFailed):
+        check(causal_mask)
+    assert "was damaged. It is kept as" in capsys.readouterr().out
+
+
 def test_done_partly_and_open_are_told_apart(course):
     """Passed once; checked and not right; never checked: three states, with points and tries?"""
     assert [one.state for one in standing(course).exercises] == ["open", "open"]
