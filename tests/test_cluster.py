@@ -231,7 +231,7 @@ def test_a_task_is_what_is_needed_for_it_and_no_more(tmp_path, own_seeds, exams)
     marks, sent = Cluster(Desk(Papers(KEY, own_seeds), Limits(), "full"), "tcp://nowhere"), []
     marks._client = SimpleNamespace(submit=lambda *arguments, pure: sent.append(arguments) or object())
     for student in ("ann-of-cleves", "bob-the-builder"):
-        marks._send(SimpleNamespace(phase=PHASE, student=student, notebook=read(course)), 0)
+        marks._send(SimpleNamespace(phase=PHASE, student=student, notebook=read(course), file=None), 0)
     travels = pickle.dumps(sent)
     assert not any(secret in travels for secret in (KEY, KEY.hex().encode(), b"cleves", b"builder"))
     papers = [stored.load(data) for function, data in (one for one in sent if one[0] is cluster._unpacked)]

@@ -4,6 +4,7 @@ import hashlib
 import math
 
 import torch
+from torch.utils._pytree import tree_map
 
 from utils.observe.forbid import twin
 
@@ -69,13 +70,7 @@ def evaluate(model, tokens, seq_len):
 
 def _copied(value):
     """The same, and nothing of it shared."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: _copied(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_copied, value))
-    return value
+    return tree_map(lambda part: part.clone() if torch.is_tensor(part) else part, value)
 
 
 @twin
