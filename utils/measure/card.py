@@ -139,8 +139,8 @@ def _sentence(report):
 
 def _facts(report):
     keys = {"tier": "tier", "kernels": "kernels", "precision": "precision", "processes": "processes",
-            "skipped_steps": "steps left out (not finite)", "memory_expected_mib": "memory expected, MiB",
-            "memory_peak_mib": "memory held, MiB"}  # fmt: skip
+            "skipped_steps": "steps left out (not finite)", "memory_expected_mib": "memory expected for the run, MiB",
+            "memory_peak_mib": f"memory held {report.get('memory_peak_is', '')}, MiB"}  # fmt: skip
     rows = [(name, _plain(report[key])) for key, name in keys.items() if report.get(key) is not None]
     handed = "yes" if report.get("can_be_handed_in") else f"no: {report.get('why_not') or 'not said'}"
     return Table("", ("", ""), [*rows, ("weights can be handed in", handed)])
