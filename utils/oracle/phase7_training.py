@@ -68,9 +68,9 @@ def evaluate(model, tokens, seq_len):
 # ---- exact resume --------------------------------------------------------------------------------
 
 
-def _copied(value):
+def _copied(whole):
     """The same, and nothing of it shared."""
-    return tree_map(lambda part: part.clone() if torch.is_tensor(part) else part, value)
+    return tree_map(lambda leaf: leaf.detach().clone() if torch.is_tensor(leaf) else leaf, whole)
 
 
 @twin
