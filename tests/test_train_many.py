@@ -93,7 +93,7 @@ def test_what_many_processes_cannot_do_is_said_by_all(together):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [[], ["--fsdp"]])
+@pytest.mark.parametrize("more", [[], ["--fsdp"], ["--compile", "--kernels", "fused"]], ids=str)
 def test_torchrun_runs_the_same_command(tmp_path, more):
     """The command of the README, under torchrun: exit 0, one report, said once?"""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "utils.train"]

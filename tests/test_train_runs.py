@@ -89,6 +89,18 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch, learn
     assert rest.report["parts"]["AdamW"] == (parts.YOURS if kernels == "own" else "torch's")
 
 
+def test_parts_that_changed_since_are_named(tmp_path, monkeypatch, learners):
+    """Saved with the learner's AdamW, which then was broken: is that said, and the checkpoint kept as it is?"""
+    with monkeypatch.context() as patch:
+        interrupted(patch, 2, lambda: os.kill(os.getpid(), signal.SIGINT))
+        toys.train(tmp_path)
+    before = (tmp_path / "checkpoint" / "checkpoint.json").read_bytes()
+    monkeypatch.setattr(parts, "mine", lambda name: getattr(oracle, name))
+    with pytest.raises(TrainError, match=r"was made with AdamW \(yours\), .*another form. Nothing was changed"):
+        toys.train(tmp_path)
+    assert (tmp_path / "checkpoint" / "checkpoint.json").read_bytes() == before
+
+
 def test_two_runs_of_one_seed_are_one(tmp_path):
     """The same seed twice, another seed once?"""
     one, same, other = (

@@ -39,6 +39,9 @@ def main(arguments=None):
     options = vars(parser().parse_args(arguments))
     out, anew, quiet = Path(options.pop("out")), options.pop("anew"), options.pop("quiet")
     first = True
+    for stream in (sys.stdout, sys.stderr):  # a console that knows no ✓ shows a question mark
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
     try:
         first = many.join()
         config = settings(options.pop("track"), options.pop("tier"), options.pop("model"), **options)

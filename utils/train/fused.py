@@ -74,7 +74,7 @@ def _attention(module, x, memory=None, attn_mask=None, **options):
     source = x if memory is None else memory
     width = module.w_q.out_features // module.n_heads
     q, k, v = (
-        project(given).unflatten(-1, (-1, width)).transpose(1, 2)  # (B, H, T, D)
+        project(given).view(*given.shape[:2], -1, width).transpose(1, 2)  # (B, H, T, D)
         for project, given in ((module.w_q, x), (module.w_k, source), (module.w_v, source))
     )
     options = dict(attn_mask=attn_mask) | options

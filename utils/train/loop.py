@@ -63,7 +63,7 @@ class _Session:
         state = checkpoint.read(out / "checkpoint", self.identity, self.device) if resume else None
         self.team.same(state and state["step"], "checkpoint")
         torch.set_float32_matmul_precision("high")
-        memory.forget(self.device)
+        self.held = memory.forget(self.device)
         self._make(quiet=not (watch and self.first))
         if state is not None:
             self._restore(state)
@@ -77,7 +77,7 @@ class _Session:
         self.plain, self.parts = self.task.model(quiet)
         self.n_parameters = sum(parameter.numel() for parameter in self.plain.parameters())
         self.needed = memory.estimate(self.plain, self.config, self.task.vocabulary, self.task.lengths)["total"]
-        self.model = self.team.wrap(self.plain)
+        self.model = self.team.wrap(self.plain) if self.team.sharded else self.plain
         self.optimiser, whose = made_of.optimiser(self.config, self.model, self.device, self.team.sharded, quiet)
         functions, others = made_of.trainer_parts(self.config, quiet)
         if self.team.sharded:
@@ -89,7 +89,15 @@ class _Session:
         self.parts.setdefault("train_step", "the trainer's")
 
     def _restore(self, state):
-        self.team.restore(self.model if self.team.sharded else self.plain, self.optimiser, state)
+        try:
+            self.team.restore(self.model if self.team.sharded else self.plain, self.optimiser, state)
+        except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
+            changed = [name for name, whose in state["parts"].items() if self.parts.get(name) != whose]
+            was = ", ".join(f"{name} ({state['parts'][name]})" for name in changed) or "parts as they were then"
+            raise TrainError(
+                f"the checkpoint in {self.out / 'checkpoint'} was made with {was}, and what runs now keeps "
+                "its numbers in another form. Nothing was changed. Choose another folder (--out), or --anew"
+            ) from error
         self.updater.restore(state["updater"])
         for name in ("step", "seconds", "cpu_seconds", "tokens"):
             setattr(self, name, state[name])
@@ -182,12 +190,15 @@ class _Session:
             ) from error
 
     def _compile(self):
-        if not self.config.compile:
+        """Compile if that is wanted, then let the processes meet in the model. Returns the seconds of the first."""
+        if self.team.sharded:  # its processes met when the weights were cut
+            if self.config.compile:
+                self.watcher.say("… --compile is left out with --fsdp")
             return 0.0
-        if self.team.sharded:
-            self.watcher.say("… --compile is left out with --fsdp")
-            return 0.0
-        model, seconds = compiled(self.plain, self.task, self.team.world * self.updater.accumulation, self.watcher.say)
+        model, seconds = self.plain, 0.0
+        if self.config.compile:
+            parts = self.team.world * self.updater.accumulation
+            model, seconds = compiled(self.plain, self.task, parts, self.watcher.say)
         self.updater.use(self.team.wrap(model))
         return seconds
 

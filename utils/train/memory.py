@@ -1,5 +1,7 @@
 """How much memory a run will need, said before it starts; and what it took, said after."""
 
+import os
+
 import torch
 
 MIB = 2**20
@@ -47,7 +49,7 @@ def free(device):
 
 
 def peak(device):
-    """The most bytes held so far: on a GPU since `forget`, on a CPU of the whole process; None where nobody tells."""
+    """The most bytes held: on a GPU since `forget`, on a CPU by this process; None where nobody tells."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
@@ -61,8 +63,15 @@ def peak(device):
 
 
 def forget(device):
+    """Begin to measure. Returns what is held already and is not the run's: on a CPU Python, torch and the text."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
+        return 0
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
 
 
 def warning(needed, available):

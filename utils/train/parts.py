@@ -110,7 +110,8 @@ def optimiser(config, model, device, sharded=False, quiet=False):
     if config.kernels == "own" and not sharded:
         made, whose = take("AdamW", quiet)
         if whose == YOURS and (reason := _cannot_be_stored(made)):
-            print(f"… using the course's AdamW, because {reason}")
+            if not quiet:
+                print(f"… using the course's AdamW, because {reason}")
             made, whose = oracle.AdamW, OURS
         return Decayed(made, model.parameters(), config), whose
     options = dict(fused=True) if device.type == "cuda" and not sharded else dict(foreach=True)

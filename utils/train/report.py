@@ -55,8 +55,8 @@ def _costs(session):
         "train_cpu_seconds": round(session.cpu_seconds, 2),
         "compile_seconds": round(session.compile_seconds, 2),
         "memory_expected_mib": round(session.needed / memory.MIB, 1),
-        "memory_peak_mib": peak and round(peak / memory.MIB, 1),
-        "memory_peak_is": "of the GPU" if session.device.type == "cuda" else "of the whole process",
+        "memory_peak_mib": peak and round((peak - session.held) / memory.MIB, 1),
+        "memory_peak_is": "on the GPU" if session.device.type == "cuda" else "more than the process held before",
     }
 
 
@@ -96,6 +96,6 @@ def lines(papers):
     )
     if peak:
         expected = papers["memory_expected_mib"]
-        yield f"Memory: at most {peak:,.0f} MiB {papers['memory_peak_is']}; {expected:,.0f} were expected for the run"
+        yield f"Memory: at most {peak:,.0f} MiB {papers['memory_peak_is']}; {expected:,.0f} were expected"
     if not papers["can_be_handed_in"]:
         yield f"! These weights cannot be handed in: {papers['why_not']}"
