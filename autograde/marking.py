@@ -164,7 +164,7 @@ class _Sitting:
             request = codec.encode(vars(paper.request(paper.weights(raw))))
             with self.sandbox.session() as session:
                 session.run(f"from utils.handed_in import translate as {name}")
-                seen = next(iter(session.observe(name, [request])), None)
+                seen = next(iter(list(session.observe(name, [request]))), None)
             self.marking.cpu_seconds += session.cpu_seconds
         except handed_in.NotAccepted as problem:
             return paper.refused(problem)

@@ -23,6 +23,7 @@ from utils.workspace import PHASES
 
 FOLDER = "transformer-workbook"  # what the zip unpacks to; the next release goes over it
 EXAMS = "utils/checks/exams"
+FOR_LEARNERS = ("start_here", "drills")  # pages that a class is handed
 FOR_AUTHORS = ("test:", "test-all:", "lint:", "build:", ".venv/dev.stamp:")  # targets of the Makefile
 TOP = {"LICENSE", "Makefile", "README.md", "environment.yml", "pyproject.toml", "requirements.lock"}
 KINDS = {"utils": {".py", ".json", ".exam"}, "notebooks": {".ipynb"}}  # what may lie in the two folders
@@ -78,7 +79,7 @@ def class_files(root, phase, track=iter):
         raise ReleaseError(f"no phase {phase} to release; there is {', '.join(phases(root))}")
     number = _number(phase)
     lessons = [name for name in phases(root) if _number(name) <= number]
-    built = render(root, [*lessons, *(name for name in pages(root) if name == "start_here")]).files
+    built = render(root, [*lessons, *(name for name in pages(root) if name in FOR_LEARNERS)]).files
     files = {path.as_posix(): content for path, content in built.items() if path.parts[0] == "notebooks"}
     for path in sorted((root / "utils").rglob("*")):
         inside = path.relative_to(root)
@@ -93,6 +94,8 @@ def class_files(root, phase, track=iter):
 def _is_for_class(path, number):
     """May this file of utils/ go to a class on phase `number`? Those that belong to a phase say so in their name."""
     its = next((_number(part) for part in path.parts if _number(part)), LATE.get(path.parts[1], 0))
+    if path.parts[1] == "drills":
+        return its == 0  # cards show answers, and listings that are nearly right: a class gets the machinery alone
     if path.parts[1] == "oracle":
         return its < number
     if path.parts[1] == "checks":
@@ -135,7 +138,9 @@ def _pyproject(text):
     sections = re.split(r"(?m)^(?=\[)", text)
     kept = (one for one in sections if not re.match(r"\[(project\.optional-dependencies|tool\.(ruff|pytest))\b", one))
     made = "".join(kept).replace('autograde = "autograde.cli:app"\n', "")
-    made = made.replace(', "autograde", "autograde.*"', "").replace('["*.json"]', '["*.json", "exams/*/*.exam"]')
+    made = made.replace(', "autograde", "autograde.*"', "").replace(
+        '["*.json", "*.toml"]', '["*.json", "exams/*/*.exam"]'
+    )
     project = tomllib.loads(made)["project"]
     if "autograde" in made or project["name"] != utils.COURSE or list(project["scripts"]) != ["workbook"]:
         raise ReleaseError("pyproject.toml is not as autograde/release.py knows it: see _pyproject there")

@@ -1,12 +1,18 @@
-"""What holds for every test: one thread, no display, not inside nbgrader; and in CI nothing is skipped in silence."""
+"""What holds for every test: one thread, no display, not inside nbgrader, nobody's own progress is touched.
+
+And in CI nothing is skipped in silence.
+"""
 
 import os
+import shutil
+import tempfile
 
 import pytest
 
 # before torch, matplotlib and rich are imported; kernels inherit it
 os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="Agg", COLUMNS="200")
 os.environ.pop("NBGRADER_EXECUTION", None)
+os.environ["TRANSFORMER_WORKBOOK_HOME"] = HOME = tempfile.mkdtemp(prefix="workbook-tests-")
 
 
 def fail_if_skipped(report):
@@ -24,3 +30,7 @@ def pytest_runtest_makereport(item, call):
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
     return fail_if_skipped((yield))
+
+
+def pytest_unconfigure():
+    shutil.rmtree(HOME, ignore_errors=True)

@@ -10,6 +10,7 @@ import jupytext
 
 from autograde.course import ROOT, phases
 from utils.checks import EXERCISES
+from utils.checks.deliveries import DELIVERIES
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,12 @@ class Lesson:
     def names(self):
         """Its exercises, in the order of their checks."""
         return [name for name, exercise in EXERCISES.items() if exercise.phase == self.phase]
+
+    @property
+    def sections(self):
+        """{name: section} of all that is checked: its exercises, and what is handed in beside it."""
+        handed_in = {name: one.section for name, one in DELIVERIES.items() if one.phase == self.phase}
+        return {name: EXERCISES[name].section for name in self.names} | handed_in
 
     def calls(self, name):
         """The calls of a function in all code cells, in order: (the call, its cell)."""

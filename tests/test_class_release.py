@@ -131,7 +131,11 @@ def test_what_needed_the_twins_does_without(seen):
 
 def test_it_holds_what_a_learner_needs(files):
     """Are notebooks, commands, pins and words of welcome there, and is it small?"""
-    lessons = {"notebooks/start_here.ipynb", *(f"notebooks/{phase}/{phase}.ipynb" for phase in (PHASE, *EARLIER))}
+    lessons = {
+        "notebooks/start_here.ipynb",
+        "notebooks/drills.ipynb",
+        *(f"notebooks/{phase}/{phase}.ipynb" for phase in (PHASE, *EARLIER)),
+    }
     assert {path for path in files if path.startswith("notebooks/")} == lessons
     assert all(files[path] == (ROOT / path).read_bytes() for path in lessons)
     assert files.keys() >= {"README.md", "LICENSE", "requirements.lock", "environment.yml", "utils/cli.py"}
@@ -206,6 +210,7 @@ def test_nothing_of_the_answers_can_be_found_in_it(folder):
         "import torch",
         "from torch import nn",
         "import functools",
+        "import operator",
         "super().__init__()",
         "return True",
         "return False",

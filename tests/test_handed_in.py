@@ -177,15 +177,32 @@ def test_no_file_is_no_points(marker, file):
     assert points == 0 and ("there is no weights.safetensors" in text or "it is a link" in text)
 
 
-def test_a_model_that_never_ends_is_ended(learned):
-    """Is translating stopped when its time is up, with a plain word and an event?"""
-    with Marker(PHASE, Asked(learned[1]), Limits(cell=0.3, notebook=30.0)) as hasty:
-        many = model(n_layers=60)
-        many_points, text, marking = marked(hasty, HandedIn(packed(many)))
-    if many_points == 0 and "took too long" in text:
-        assert marking.events and marking.events[0]["exercise"] == NAME
-    else:
-        assert "of 4 new sentences" in text  # a fast machine
+def test_a_slow_model_is_stopped(marker, monkeypatch):
+    """Is translating stopped when its time is up, in plain words, and the next file judged as ever?"""
+    monkeypatch.setattr("utils.checks.deliveries.SECONDS", 0.01)
+    points, text, _ = marked(marker, HandedIn(packed(model(n_layers=30))))
+    assert points == 0 and "translating took too long" in text
+
+
+SETUP = """
+from utils import check, measure
+from utils.data import python_source, token_stream, translation
+from utils.train import Language, Translation, build, fit, settings
+print(len(translation.fresh(1, 3)), settings("a").track)
+"""
+STEAL = """
+from utils import oracle
+print([name for name in ("split_corpus", "evaluate", "restore_state") if hasattr(oracle, name)])
+import utils.oracle.phase7_training
+"""
+
+
+def test_the_trainer_is_there_inside_and_its_answers_are_not(marker):
+    """Can a lesson's setup cell run while a class is graded, and find no twin of its own phase?"""
+    with marker.sandbox.session() as session:
+        assert [output["text"] for output in session.run(SETUP)] == ["3 a\n"]
+        printed, error = session.run(STEAL)
+    assert printed["text"] == "[]\n" and error["ename"] == "ModuleNotFoundError"
 
 
 # ---- the questions -------------------------------------------------------------------------------

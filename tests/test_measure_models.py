@@ -120,7 +120,7 @@ def test_generation_loses_nothing():
     torch.manual_seed(0)
     model = oracle.GPT(LETTERS)
     before = {name: part.clone() for name, part in model.state_dict().items()}
-    found = measure.generation(model, torch.tensor([[1, 2, 3]]), n_tokens=8, bandwidth=1e12)
+    found = measure.generation(model, torch.tensor([[1, 2, 3]]), n_tokens=8, bandwidth=1e9)
     found = {one.name: one for one in found}
     assert list(found) == ["cached", "speculative", "int8"]
     assert found["cached"].numbers["same"] and found["speculative"].numbers["same"]

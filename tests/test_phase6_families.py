@@ -10,7 +10,7 @@ from tests.bank import phase6_masking
 from utils import oracle, plots
 from utils.checks import EXERCISES
 from utils.checks.phase6.masking import asked
-from utils.checks.phase6.rules_families import judge_hidden
+from utils.checks.phase6.rules_masking import judge_hidden
 from utils.config import ModelConfig
 from utils.plots import phase6_families
 

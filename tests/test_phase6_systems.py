@@ -1,7 +1,9 @@
 """Phase 6, systems: twins against torch and brute force, figures that move, and what the fixtures count."""
 
+import collections
 import inspect
 import itertools
+import types
 
 import pytest
 import torch
@@ -10,8 +12,9 @@ from torch import nn
 
 from utils import oracle, plots
 from utils.checks import evaluate
+from utils.checks.phase6 import drafts
 from utils.observe import fixtures
-from utils.observe.effects import bytes_held
+from utils.observe.effects import bytes_held, learning_held
 from utils.plots import phase6_systems
 from utils.widgets import phase6_systems as widgets
 
@@ -99,6 +102,21 @@ def test_bytes_are_found_wherever_a_module_keeps_them():
     module.register_buffer("table", torch.zeros(5))
     module.hidden = {"kept": [torch.zeros(2), module.weight]}
     assert bytes_held(module) == 60 + 20 + 8
+
+
+def test_what_an_object_keeps_is_weighed_and_asked_whether_it_learns():
+    """Are tensors of plain objects found, deques included, and those named that a gradient may reach?"""
+    store = types.SimpleNamespace(old=collections.deque([torch.zeros(3)]), scale=torch.ones(2, requires_grad=True) * 2)
+    assert bytes_held(store) == 12 + 8
+    assert learning_held(store) == ["scale"] and learning_held(nn.Linear(1, 1)) == ["bias", "weight"]
+
+
+@pytest.mark.parametrize("spoilt", [dict(guess=drafts.BEST), dict(all_pass=True), dict()])
+def test_what_a_faulty_round_emits_is_known(spoilt):
+    """Is the closed form a law, and the target's own where nothing is spoilt?"""
+    found = torch.tensor(drafts.WARM.emitted(**spoilt))
+    assert found.sum().item() == pytest.approx(1)
+    assert torch.allclose(found, drafts.WARM.target.to(found.dtype), atol=1e-5) == (not spoilt)
 
 
 def test_rows_and_calls_are_counted():

@@ -26,9 +26,10 @@ def outputs(folder):
 
 
 def test_every_link_of_the_text_leads_to_a_phase_that_is_there():
-    """Does the page send nobody to a notebook that is not written?"""
+    """Does the page send nobody to a notebook that is not written, be it a phase or another page?"""
     links = re.findall(r"\]\(([^)#]+)\)", "".join(cell.source for cell in PAGE.cells))
-    assert links != [] and set(links) <= {f"{name}/{name}.ipynb" for name in READY}
+    pages = {f"{path.stem}.ipynb" for path in (ROOT / "solutions" / "pages").glob("*.py")}
+    assert links != [] and set(links) <= pages | {f"{name}/{name}.ipynb" for name in READY}
 
 
 def test_the_page_shows_the_machine_and_the_map(tmp_path):
@@ -36,10 +37,11 @@ def test_the_page_shows_the_machine_and_the_map(tmp_path):
     for name in READY:
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}.ipynb").write_text("{}")
-    machine, phases = outputs(tmp_path)
+    machine, phases, progress = outputs(tmp_path)
     assert "everything is as the course expects" in machine and "2.13.0" in machine and "device" in machine
     assert re.findall(r"\((\w+)/\1\.ipynb\)", phases) == READY
     assert phases.count("not written yet") == len(PHASES) - len(READY)
+    assert "○" in progress and "Next: build" in progress and "Traceback" not in progress
 
 
 @pytest.mark.parametrize("file", ["utils.py", "utils/__init__.py"])

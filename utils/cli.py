@@ -1,4 +1,4 @@
-"""`workbook`: open the course, bring it up to date."""
+"""`workbook`: open the course, bring it up to date, drill, see how far you are."""
 
 import os
 import secrets
@@ -12,7 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from utils.workspace import WorkspaceError, course_root, update
+from utils.drills.command import drill
+from utils.workspace import WorkspaceError, course_root, update, write_atomically
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 out = Console(highlight=False, soft_wrap=True)
@@ -23,7 +24,7 @@ FOR_INSTRUCTORS = ("formgrader", "assignment_list", "course_list")
 
 @app.callback()
 def workbook():
-    """Build the Transformer from nothing: open the course, bring your copy up to date."""
+    """Build the Transformer from nothing: open the course, drill, see how far you are."""
 
 
 @app.command()
@@ -47,11 +48,72 @@ def learn(
             continue  # Ctrl+C reaches JupyterLab, too: it asks, and stops at the second one
 
 
+app.command()(drill)
+
+
 @app.command(name="update")
 def update_command():
     """Merge a new release into my_work/. Your solutions, answers and added cells stay; a backup is made first."""
     _, complete = _bring_up_to_date()
     raise typer.Exit(0 if complete else 1)
+
+
+@app.command(name="progress")
+def progress_command(
+    details: bool = typer.Option(False, "--details", help="Every exercise in a line of its own."),
+):
+    """What is done, partly done and open; cards due; and what to do next."""
+    from utils.progress.standing import standing
+    from utils.progress.table import Table as Progress
+
+    out.print(str(Progress(standing(_root()), details)), markup=False)
+
+
+@app.command(name="reset")
+def reset_command(name: str = typer.Argument(help="The exercise, for example sdpa.")):
+    """Make the cell of one exercise blank again. The notebook as it was goes to my_work/backups/."""
+    from utils.progress.reset import reset
+
+    try:
+        folder = reset(_root(), name)
+    except (WorkspaceError, OSError) as error:
+        out.print(str(error), markup=False)
+        raise typer.Exit(1) from None
+    if folder is None:
+        out.print(f"The cell of {name} is blank already.")
+        return
+    out.print(f"The cell of {name} is blank again. Your notebook as it was: {folder}", markup=False)
+    out.print("If it is open in JupyterLab: File > Reload Notebook from Disk.")
+
+
+@app.command(name="export")
+def export_command(
+    file: Path = typer.Option(Path("my_transformer.py"), "--out", help="Where to write it."),  # noqa: B008
+    force: bool = typer.Option(False, "--force", help="Write over a file that is there."),
+):
+    """Write your own Transformer as one file that trains without the course."""
+    from utils.progress.export import CannotExport, export
+
+    if file.exists() and not force:
+        out.print(f"{file} is there already. Another name: --out FILE; write over it: --force", markup=False)
+        raise typer.Exit(1)
+    out.print("Checking your parts …")
+    try:
+        made = export()
+        write_atomically(file.absolute(), made.text.encode())
+    except (CannotExport, OSError) as error:
+        out.print(str(error), markup=False)
+        raise typer.Exit(1) from None
+    out.print(f"{file}: {len(made.mine)} parts of your own, {len(made.courses)} of the course's.", markup=False)
+    out.print(f"Try it anywhere: python {file}", markup=False)
+
+
+def _root():
+    try:
+        return course_root()
+    except WorkspaceError as error:
+        out.print(str(error), markup=False)
+        raise typer.Exit(1) from None
 
 
 def _bring_up_to_date(quiet=False):

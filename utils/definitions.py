@@ -51,23 +51,28 @@ def read_cells(path):
         texts = [(n, "".join(cell["source"])) for n, cell in enumerate(cells, 1) if cell["cell_type"] == "code"]
     except (OSError, ValueError, KeyError, TypeError):
         raise Unfit(f"{path.name} is not a readable notebook") from None
-    return [_parsed(number, source) for number, source in texts]
+    return [parsed(number, source) for number, source in texts]
 
 
 def build(name, cells, path):
     """Execute the definition of `name` and what it needs. Raises Unfit, with the reason, if that is impossible."""
-    definitions = [_definition(cell, node) for cell in cells for node in cell.body if _binds(node)]
-    definitions = [one for one in definitions if not _asks_for_itself(one.node, name)]
+    definitions = definitions_of(cells, name)
     if not any(name in one.binds for one in definitions):
         raise Unfit(_why_missing(name, cells, path))
     space = {"__name__": f"my_{path.stem}", "__builtins__": builtins}
     flags = _future_flags(cells)
-    for one in _needed(name, definitions):
+    for one in required(name, definitions):
         _execute(one, space, path, flags)
     return space[name]
 
 
-def _parsed(number, source):
+def definitions_of(cells, name):
+    """All definitions of these cells, in order, but for `name = mine("name")`."""
+    found = [_definition(cell, node) for cell in cells for node in cell.body if _binds(node)]
+    return [one for one in found if not _asks_for_itself(one.node, name)]
+
+
+def parsed(number, source):
     """Parse a cell; lines that only IPython understands are blanked out, in their place, if Python does not."""
     text = source
     if source.lstrip().startswith("%%"):
@@ -148,7 +153,7 @@ def _asks_for_itself(node, name):
     return any(ast.unparse(call) == f"mine({name!r})" for call in calls)
 
 
-def _needed(name, definitions):
+def required(name, definitions):
     """The definitions to run, in the notebook's order."""
     chosen, wanted = set(), [(name, len(definitions))]
     while wanted:

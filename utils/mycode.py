@@ -41,6 +41,11 @@ def notebook_of(phase):
     return next((path for place in places if (path := place / phase / f"{phase}.ipynb").is_file()), None)
 
 
+def own(name):
+    """(your own version, None) if it passes its check, else (None, why not). Nothing is printed."""
+    return _mine(name, _find(name).phase)
+
+
 def _mine(name, phase):
     """(object, None) or (None, why not)."""
     path = notebook_of(phase)

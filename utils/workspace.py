@@ -66,7 +66,7 @@ def update(root):
     work.mkdir(exist_ok=True)
     seen = _read_seen(work / SEEN)
     plans = [_plan(release / path, work / path, path.as_posix(), seen) for path in paths]
-    _back_up(work, [row.path for row, text in plans if row.what == "updated"])
+    back_up(work, [row.path for row, text in plans if row.what == "updated"])
     for row, text in plans:
         if text is not None:
             write_atomically(work / row.path, text)
@@ -164,9 +164,10 @@ def _read_seen(path):
     return seen if isinstance(seen, dict) else {}
 
 
-def _back_up(work, names):
+def back_up(work, names):
+    """Copy these files of my_work/ to a new folder in my_work/backups/. Returns the folder, or None without files."""
     if not names:
-        return
+        return None
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     folder, number = work / "backups" / stamp, 2
     while folder.exists():
@@ -174,3 +175,4 @@ def _back_up(work, names):
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(work / name, folder / name)
+    return folder

@@ -10,14 +10,16 @@ from utils.checks.phase6 import classifier, gpt, rules_systems
 from utils.checks.phase6.classifier import lengths, tokens
 from utils.checks.phase6.compression import causal, kept, lesson, stack
 from utils.checks.phase6.design import design
+from utils.checks.phase6.drafts import BAD, EQUAL, GOOD, Law, speak
 from utils.checks.phase6.exits import counted, run
 from utils.checks.phase6.experts import crowded
 from utils.checks.phase6.masking import asked
+from utils.checks.phase6.nibbles import nibbles, raw_bytes
 from utils.checks.phase6.patches import numbered
-from utils.checks.phase6.quantization import back, integers, nibbles, raw_bytes, reduce, scales, small, special
+from utils.checks.phase6.quantization import back, integers, reduce, scales, small, special
 from utils.checks.phase6.serving import TOY, ask, plan
 from utils.checks.phase6.spans import lengths as prefixes
-from utils.checks.phase6.speculation import BAD, EQUAL, GOOD, SURE, fixed, judged, law, speak
+from utils.checks.phase6.speculation import fixed, judged
 from utils.checks.phase6.windows import rolling
 
 SMALL = dict(vocab_size=7, d_model=8, n_heads=2, n_layers=1, d_ff=5, max_len=11)
@@ -95,30 +97,20 @@ _HIDDEN = {
         judged("h2", 2, vocab_size=4),
         fixed(
             "h3",
-            [[0.2, 0.2, 0.6], [0.4, 0.4, 0.2]],
-            [[0.6, 0.1, 0.3]],
+            [[0.1, 0.4, 0.5], [0.4, 0.4, 0.2]],
+            [[0.7, 0.1, 0.2]],
             [0],
             [0.7],
             times=60,
             kind="chance",
-            judge=rules_systems.follows((0.0, 0.25, 0.75), [1]),
+            judge=rules_systems.follows((0.0, 0.5, 0.5), [1]),
         ),
     ),
     "speculative_generate": (
         speak("h1", BAD, new=8, n_draft=3, prompt=torch.tensor([[5, 2]])),
         speak("h2", GOOD, new=10, n_draft=2, eos_id=2, prompt=torch.tensor([[2, 5]])),
         speak("h3", EQUAL, 11, "target", n_draft=2, judge=rules_systems.asked(4, 4)),
-        speak(
-            "h4",
-            dict(wander=2.0, name="draft"),
-            2,
-            n_draft=1,
-            temperature=3.0,
-            times=50,
-            kind="chance",
-            **SURE,
-            judge=rules_systems.follows(law(1, 3.0), [0, 4]),
-        ),
+        Law([0.29, 0.07, 0.46, 0.18], [0.63, 0.06, 0.08, 0.23], 1.0, 3, 200).case("h4"),
     ),
     "serving_plan": (
         plan(

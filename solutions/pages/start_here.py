@@ -3,7 +3,7 @@
 # You build the Transformer from nothing: one notebook for each phase, one small part at a time, and each part is
 # checked the moment you have written it. You need Python and a little calculus; no GPU and, from here on, no network.
 #
-# Run a cell with **Shift+Enter**. Try it on the two cells of this page.
+# Run a cell with **Shift+Enter**. Try it on the three cells of this page.
 
 # %% [markdown]
 # ## 1 · Is everything in place?
@@ -41,7 +41,22 @@ Markdown(phase_map())
 # [attention](phase2_attention/phase2_attention.ipynb).
 
 # %% [markdown]
-# ## 3 · How a lesson goes
+# ## 3 · How far you are
+
+# %%
+from utils.progress import progress
+
+progress()
+
+# %% [markdown]
+# Run the cell again whenever you come back: the last lines say what to do next. Each `check` is counted, in a file on
+# your own machine. ✓ is done, ◐ was checked and is not right yet, ○ is open. Minutes are estimates. `workbook progress`
+# shows the same in a terminal; `workbook reset sdpa` makes one exercise blank again and keeps a copy.
+#
+# **Cards** ask again what you have built, some days later: [drills](drills.ipynb), or `workbook drill` in a terminal.
+
+# %% [markdown]
+# ## 4 · How a lesson goes
 # | step | what you do |
 # |---|---|
 # | **predict** | guess what will happen before you see it; a wrong guess costs nothing and is remembered best |
@@ -54,7 +69,7 @@ Markdown(phase_map())
 # leave after any section and come back to what you saved.
 
 # %% [markdown]
-# ## 4 · Stuck?
+# ## 5 · Stuck?
 # - Each exercise has three hints, from a nudge to nearly the answer. Open them one at a time.
 # - Read the line `likely` of a check: it appears only if a known slip gives exactly your numbers.
 # - `sdpa is not defined yet` means that a cell above was not run: Run > Run All Above Selected Cell.
@@ -65,7 +80,7 @@ Markdown(phase_map())
 # - To report a fault of the course, add what the first cell of this page shows.
 
 # %% [markdown]
-# ## 5 · Coming back
+# ## 6 · Coming back
 # `make learn` (or `workbook learn`) in the course's folder opens your copy, `my_work/`, as you left it. After you have
 # fetched a new release, `workbook update` brings its text and checks into your notebooks. Your solutions, your answers
 # and the cells you added stay, and the files as they were lie in `my_work/backups/`.

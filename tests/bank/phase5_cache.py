@@ -40,7 +40,7 @@ class Buffers:
         return self.k[layer][:, :, :end], self.v[layer][:, :, :end]
 
     def truncate(self, length):
-        if length > self.length:
+        if length < 0 or length > self.length:
             raise ValueError("length")
         self.filled = [length] * self.n_layers
 

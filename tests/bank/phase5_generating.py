@@ -20,10 +20,11 @@ class Writer:
         self.choice, self.ends = (temperature, top_k, top_p, generator), (eos_id, pad_id)
         flags = [(part, part.training) for part in model.modules()]
         self.before(model)
-        with torch.no_grad():
-            tokens = self.written(model, prompt, max_new_tokens, use_cache)
-        self.after(model, flags)
-        return tokens
+        try:
+            with torch.no_grad():
+                return self.written(model, prompt, max_new_tokens, use_cache)
+        finally:
+            self.after(model, flags)
 
     def look(self, length, max_len):
         if length > max_len:
@@ -59,6 +60,8 @@ class Writer:
 
     def probs(self, logits):
         temperature, top_k, top_p, _ = self.choice
+        if top_k == 0:
+            raise ValueError("top_k")
         if temperature == 0:
             temperature, top_k = 1.0, 1
         logits = logits / temperature

@@ -159,7 +159,7 @@ def hard_targets(logits, targets, ignore_index, label_smoothing=0.0):
     return losses.sum() / kept.sum().clamp(min=1)
 
 
-@wrong("cross_entropy", says="log(softmax) overflows")
+@wrong("cross_entropy", says="log(softmax) is −∞ where softmax rounds to 0")
 def log_of_softmax(logits, targets, ignore_index, label_smoothing=0.0):
     refuse(logits, targets, ignore_index)
     kept = targets != ignore_index

@@ -130,7 +130,7 @@ class NeverZero(Plain):
         pass
 
 
-@wrong("AdamW", says="m and v belong into the state")
+@wrong("AdamW", says="m and v belong into the state, keyed by place")
 class ForgetsMoments(Plain):
     def load_state_dict(self, state):
         self.t = state["t"]

@@ -184,7 +184,7 @@ def torchs_own_by_another_name(parameters, max_norm):
     return clip(list(parameters), max_norm)
 
 
-@wrong("clip_grad_norm_")
+@wrong("clip_grad_norm_", says="change the gradients themselves: g.mul_(…)")
 def nothing_scaled(parameters, max_norm):
     return length(with_grads(parameters))
 

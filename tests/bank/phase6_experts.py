@@ -170,7 +170,7 @@ class Plain(Route):
     pass
 
 
-@routed("right", "a threshold at the k-th logit")
+@routed("wrong", "exactly k experts, whoever scores the same")
 class Threshold(Route):
     def choose(self, logits, k):
         return logits >= logits.sort(-1, descending=True).values[:, k - 1 : k]

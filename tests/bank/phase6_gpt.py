@@ -239,7 +239,7 @@ class TiedTheOtherWay(_GPT):
 class InADict(nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.parts = nn.ModuleDict({"whole": _GPT(config)})
+        self.parts, self.config = nn.ModuleDict({"whole": _GPT(config)}), config
 
     def load_weights(self, weights):
         own = dict(self.parts["whole"].named_parameters(remove_duplicate=False))

@@ -231,7 +231,7 @@ def unpacker(
 
 for _name, _says, _parts in [
     ("high_first", "the low half comes first", dict(first=lambda b: b // 16, second=lambda b: b % 16)),
-    ("unsigned", "9 to 15 are negative numbers", dict(sign=lambda x: x)),
+    ("unsigned", "8 to 15 stand for negative numbers", dict(sign=lambda x: x)),
     ("eight_positive", "8 is negative, too", dict(sign=lambda x: x - 16 if x > 8 else x)),
     ("padding_left", "cut the padding off at n", dict(cut=False)),
     ("minus_eight", "two's complement, not minus 8", dict(sign=lambda x: x - 8)),

@@ -219,19 +219,23 @@ def designer(name, **change):
     def design_numbers(case):
         c, n, s = case["config"], case["prompt_tokens"], case["sequences"]
         p = change.get("flops", 2), count(c)
+        stacks = 2 if c.src_vocab_size else 1
+        met, pairs = change.get("met", 1 / stacks), change.get("pairs", stacks)
         weights = p[1] * case["weight_bits"] / change.get("byte", 8)
         tokens = change.get("tokens", lambda n, m: n + m)(n, case["new_tokens"])
         caches = change.get("users", lambda s: s)(s) * tokens * change.get("cache", cache_per_token)(c, case["kv_bits"])
-        work = p[0] * p[1] * n + change.get("square", 2) * c.n_layers * c.d_model * n ** change.get("power", 2)
-        reading = change.get("read", lambda w, k, s: w + k)(weights, caches, s) / case["bandwidth_bytes_per_s"]
-        computing = p[0] * p[1] * s / case["flops_per_s"]
+        work = p[0] * met * p[1] * n + pairs * change.get("square", 2) * c.n_layers * c.d_model * n ** change.get(
+            "power", 2
+        )
+        reading = change.get("read", lambda w, k, s: w + k)(met * weights, caches, s) / case["bandwidth_bytes_per_s"]
+        computing = p[0] * met * p[1] * s / case["flops_per_s"]
         number = change.get("number", lambda x: x)
         return dict(
             parameters=number(p[1]),
             weight_bytes=number(weights),
             kv_bytes=number(caches),
             prefill_flops=number(work),
-            prefill_seconds=max(work / case["flops_per_s"], weights / case["bandwidth_bytes_per_s"]),
+            prefill_seconds=max(work / case["flops_per_s"], met * weights / case["bandwidth_bytes_per_s"]),
             tokens_per_second=min(s / reading, s / computing) if "one" not in change else 1 / max(reading, computing),
             machines=number(change.get("round", math.ceil)((weights + caches) / case["memory_bytes"])),
         )
@@ -251,6 +255,10 @@ for _name, _says, _parts in [
     ("one_user", "all users together", dict(one=True)),
     ("one_operation", "two operations for each parameter", dict(flops=1)),
     ("cubed", None, dict(power=3)),
+    ("both_stacks", "two stacks: half of the parameters, twice the pairs", dict(met=1, pairs=1)),
+    ("whole_model", "of two stacks each token meets one: half of the parameters", dict(met=1)),
+    ("looks_back_only", "an encoder looks both ways: twice the pairs", dict(pairs=1)),
+    ("one_too_many", "a machine that is exactly full will do", dict(round=lambda x: int(x) + 1)),
 ]:
     wrong("design_numbers", says=_says)(designer(_name, **_parts))
 

@@ -58,7 +58,7 @@ for _name, _says, _parts in [
     wrong("speculative_accept", says=_says)(judge(_name, **_parts))
 
 
-@wrong("speculative_accept")
+@wrong("speculative_accept")  # its own draws cannot be foreseen
 def own_luck(target_probs, draft_probs, draft_tokens, uniforms, generator):
     other = torch.rand(len(uniforms), generator=generator, dtype=uniforms.dtype)
     return judge("own")(target_probs, draft_probs, draft_tokens, other, generator)
@@ -112,6 +112,10 @@ def gumbel(target_probs, draft_probs, draft_tokens, uniforms, generator):
 
 
 # ---------------------------------------------------------------- speculative_generate
+
+
+def drawn_by(law, generator):
+    return int(torch.multinomial(law, 1, generator=generator))
 
 
 def spread(logits, temperature):

@@ -233,7 +233,7 @@ class Deques:
         return len(self.kept())
 
 
-@right("RollingKVCache", why="everything is kept in a list, and cut on the way out")
+@wrong("RollingKVCache", says="forget what is no longer kept: the cache still grows")
 class CutOnTheWayOut:
     def __init__(self, window, n_sinks=0):
         if not (window >= 1 and n_sinks >= 0):

@@ -54,8 +54,13 @@ class Paper:
 
     def weights(self, raw):
         """The Weights in a file's bytes, if the course's model can carry them. Raises NotAccepted."""
-        weights = handed_in.read(raw)
-        handed_in.fit_into_model(weights, *self.words)
+        try:
+            weights = handed_in.read(raw)
+            handed_in.fit_into_model(weights, *self.words)
+        except handed_in.NotAccepted:
+            raise
+        except Exception as error:  # whatever goes wrong in here, the file is to blame; its words are not repeated
+            raise handed_in.NotAccepted(f"it cannot be read ({type(error).__name__})") from None
         return weights
 
     def request(self, weights):

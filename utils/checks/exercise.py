@@ -32,7 +32,7 @@ class Case:
     train     a module is observed in train mode
     watch     the shapes of all floating tensors are reported
     repeats   the name of the case whose numbers this one uses again
-    mutates   the argument whose state afterwards is compared, or "self", or "held": see Request.mutates
+    mutates   the argument whose state afterwards is compared, or "self", "held", "learning": see Request.mutates
     after     what happens between the calls (Request.after)
     as_made   a module keeps the weights it starts with
     zero      parameters whose names begin like this are 0 instead of drawn: to silence a branch

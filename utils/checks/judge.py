@@ -179,7 +179,8 @@ def _value(path, got, expected, case, place):
     if type(got) is int and type(expected) is float and abs(got) < 2**1000:
         got = float(got)  # a whole number is a number, too
     if several or type(got) is not type(expected):
-        yield Finding(TYPE, f"{path} is {_kind(expected)}{place}", _kind(got), ("shape", "values"))
+        wanted = "None" if expected is None else _kind(expected)
+        yield Finding(TYPE, f"{path} is {wanted}{place}", _kind(got), ("shape", "values"))
     elif isinstance(expected, (torch.Tensor, np.ndarray)):
         yield from _array(path, _tensor(got), _tensor(expected), case, place)
     elif isinstance(expected, float) and math.isclose(got, expected, rel_tol=TOLERANCE[getattr(torch, case.dtype)][0]):

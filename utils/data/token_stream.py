@@ -151,8 +151,8 @@ class Words:
     """Text to ids and back with the merges of a stream: cut into words, then each word by BPE."""
 
     def __init__(self, merges):
-        self.merges, self.tokens = merges, _tokens(merges)
-        self.vocab_size = len(self.tokens)
+        tokens = _tokens(merges)
+        self.merges, self.tokens, self.vocab_size = merges, tokens, len(tokens)
         self.document_id = self.vocab_size - 1
         self._ids = {token: n for n, token in enumerate(self.tokens[:-1])}
         self._encode = OwnOrTwin(None, None, 0, time.perf_counter).encode_all
@@ -168,4 +168,5 @@ class Words:
         wrong = [n for n in ids if not 0 <= n < self.vocab_size]
         if wrong:
             raise ValueError(f"id {wrong[0]} is not in this vocabulary: ids go from 0 to {self.vocab_size - 1}")
-        return b"".join(self.tokens[n] for n in ids).decode(errors="replace")
+        whole = b"".join(map(self.tokens.__getitem__, ids))
+        return whole.decode(errors="replace")

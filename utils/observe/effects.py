@@ -1,5 +1,8 @@
 """What a call left behind: are the things it was handed as they were, and does its answer share memory with them?"""
 
+import collections
+import types
+
 import numpy as np
 import torch
 from torch import nn
@@ -59,26 +62,39 @@ def same(before, now):
     return before is now or before == snapshot(now)
 
 
-def bytes_held(module):
-    """Bytes of every tensor that a module keeps, as parameter, buffer or plain attribute, also inside containers."""
-    found, seen, left = {}, set(), [module]
-    while left:
-        part = left.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
+def bytes_held(thing):
+    """Bytes of every tensor that a module or another object keeps; what lies in one storage is counted once."""
+    found = {}
+    for _, part in _held(thing):
         if isinstance(part, torch.Tensor):
             storage = part.untyped_storage()
             found[storage.data_ptr()] = storage.nbytes()
-        elif isinstance(part, np.ndarray):
+        else:
             found[id(part)] = part.nbytes
-        elif isinstance(part, dict):
-            left += part.values()
-        elif isinstance(part, (list, tuple, set)):
-            left += part
-        elif isinstance(part, nn.Module):
-            left.append(vars(part))
     return sum(found.values())
+
+
+def learning_held(thing):
+    """Names of the kept tensors that a gradient may still reach: each keeps alive what it was made from."""
+    return sorted({name for name, part in _held(thing) if isinstance(part, torch.Tensor) and part.requires_grad})
+
+
+def _held(thing):
+    """(name, tensor or array) of all that an object keeps: as parameter, buffer or attribute, also in containers."""
+    seen, left = set(), [("", thing)]
+    while left:
+        name, part = left.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, (torch.Tensor, np.ndarray)):
+            yield name, part
+        elif isinstance(part, dict):
+            left += [(str(key), one) for key, one in part.items()]
+        elif isinstance(part, (list, tuple, set, collections.deque)):
+            left += [(name, one) for one in part]
+        elif hasattr(part, "__dict__") and not isinstance(part, (type, types.FunctionType, types.ModuleType)):
+            left += vars(part).items()
 
 
 def shares(result, argument):

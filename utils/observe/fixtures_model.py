@@ -22,16 +22,20 @@ class _RootMeanSquare(nn.Module):
 
 @lent
 class _Table(nn.Embedding):
-    """An embedding that may count, in a buffer `fed`, how many tokens pass through it."""
+    """An embedding that may count, in a buffer `fed`, how many tokens pass through it; in `followed`, how many of them
+    while gradients are on (counts="followed").
+    """
 
     def __init__(self, vocab_size, width, counts):
         super().__init__(vocab_size, width)
-        if counts:
-            self.register_buffer("fed", torch.zeros((), dtype=torch.int64))
+        for name in ("fed", "followed")[: 1 + (counts == "followed") if counts else 0]:
+            self.register_buffer(name, torch.zeros((), dtype=torch.int64))
 
     def forward(self, tokens):
         if "fed" in self._buffers:
             self.fed += tokens.numel()
+        if "followed" in self._buffers and torch.is_grad_enabled():
+            self.followed += tokens.numel()
         return super().forward(tokens)
 
 
@@ -111,7 +115,7 @@ class SmallModel(nn.Module):
     """config, token_embedding, positions, blocks, norm, output; tokens (batch, seq_len) -> logits (…, vocab_size).
 
     config: a ModelConfig, or anything with its attributes; n_kv_heads, tied, norm_first and dropout count.
-    counts: `token_embedding.fed` counts the tokens that enter.
+    counts: `token_embedding.fed` counts the tokens that enter; "followed": a second count, of those with gradients on.
     Its first numbers come from torch's random state.
     """
 
@@ -168,18 +172,20 @@ def small_model(counts=False, training=False, seed=0, **sizes):
 class _Store:
     """Keys and values of each layer as a list of what was appended; `cuts[n]`: its length when it is lent once more.
 
-    It keeps no limits: a learner's cache does more than this one.
+    Like a KVCache it wants n_kv_heads heads. It keeps no other limits: a learner's cache does more than this one.
     """
 
-    def __init__(self, n_layers=3, cuts=(), name=""):
+    def __init__(self, n_layers=3, cuts=(), name="", n_kv_heads=None):
         self.held = [[] for _ in range(n_layers)]
-        self.cuts = list(cuts)
+        self.cuts, self.n_kv_heads = list(cuts), n_kv_heads
 
     @property
     def length(self):
         return min(sum(k.shape[2] for k, v in layer) for layer in self.held)
 
     def append(self, layer, k, v):
+        if self.n_kv_heads not in (None, k.shape[1], v.shape[1]):
+            raise ValueError(f"this cache is for {self.n_kv_heads} heads of keys, not for {k.shape[1]}")
         self.held[layer].append((k.detach().clone(), v.detach().clone()))
         return tuple(torch.cat(parts, 2) for parts in zip(*self.held[layer], strict=True))
 

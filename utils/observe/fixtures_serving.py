@@ -27,6 +27,21 @@ class _Counted(nn.Module):
         return self.inner(x, attn_mask=attn_mask)
 
 
+@lent
+class _Single(nn.Module):
+    """A block that may not be copied."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.inner = block
+
+    def __deepcopy__(self, memo):
+        raise RuntimeError("the block was copied: use the one that was handed over")
+
+    def forward(self, x, attn_mask=None):
+        return self.inner(x, attn_mask=attn_mask)
+
+
 def exits(counts=False, sharp=6.0, seed=0, **sizes):
     """A small model, sure of itself at different depths; counts: blocks.0.rows and the like are in its state."""
     model = fixtures_model.small_model(seed=seed, tied=False, **sizes)
@@ -36,10 +51,11 @@ def exits(counts=False, sharp=6.0, seed=0, **sizes):
     return model
 
 
-def block(counts=False, training=False, seed=0, **sizes):
-    """One block of such a model, with a mask."""
+def block(counts=False, training=False, seed=0, single=False, **sizes):
+    """One block of such a model, with a mask; single: it may not be copied."""
     found = fixtures_model.small_model(seed=seed, **sizes).blocks[0]
-    return (_Counted(found) if counts else found).train(training)
+    wrap = _Counted if counts else _Single if single else lambda block: block
+    return wrap(found).train(training)
 
 
 @lent
@@ -83,9 +99,33 @@ def speaker(vocab_size=7, sharp=2.0, wander=0.0, counts=False, seed=0, name=""):
     return _Speaker(vocab_size, sharp, wander, counts, seed).eval()
 
 
+@lent
+class _Dice(nn.Module):
+    """Tokens (1, n) to logits (1, n, vocab_size): the same chances everywhere, whatever was said."""
+
+    def __init__(self, chances, warmth):
+        super().__init__()
+        self.register_buffer("logits", warmth * torch.tensor(chances, dtype=torch.float64).log())
+
+    def forward(self, tokens):
+        return self.logits.expand(*tokens.shape, -1)
+
+
+def dice(chances, warmth=1.0, name=""):
+    """A speaker whose chances at this temperature are the ones given; name: only a label."""
+    return _Dice(chances, warmth).eval()
+
+
 def load(config, **numbers):
     """A design case: a dict of a ModelConfig of these sizes, and numbers."""
     return dict(config=ModelConfig(**config), **numbers)
 
 
-KINDS = {"load": load, "exits": exits, "counted_block": block, "uneven_linear": uneven_linear, "speaker": speaker}
+KINDS = {
+    "load": load,
+    "exits": exits,
+    "counted_block": block,
+    "uneven_linear": uneven_linear,
+    "speaker": speaker,
+    "dice": dice,
+}

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from utils.observe import codec, fixtures, forbid, layout, limits, scripts
-from utils.observe.effects import bytes_held, parts_of, same, shares, snapshot
+from utils.observe.effects import bytes_held, learning_held, parts_of, same, shares, snapshot
 
+HELD = {"held": bytes_held, "learning": learning_held}  # what `mutates` may ask of an object between calls
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -30,8 +31,8 @@ class Request:
     cotangents  one list of tensors per call (one per floating output), or None: no gradients are taken
     bans        groups of `forbid.BANS`; own_twin: whether the course's own answer is banned, too
     watch       whether the shapes of all floating tensors made are reported
-    mutates     the argument whose state after the call is reported as the value; "self": the module, "held": the
-                bytes of all tensors that the module keeps, "": none
+    mutates     the argument whose state after the call is reported as the value; "self": the module; "held": the
+                bytes of all tensors that the object keeps; "learning": names of those a gradient may reach; "": none
     after       "spoil": tensors handed over are overwritten after each call; "keep": an earlier answer that a later
                 call changes is reported
     script      a name in `scripts.SCRIPTS`, or "": what plays with the object and is called in its place
@@ -153,6 +154,7 @@ class _Run:
             target = self._object()
             if target is None:
                 return
+        self.thing = target
         for index, call in enumerate(self.asked.calls):
             self.seen["calls"].append(self._call(target, module, call, index))
             raised = self.seen["calls"][-1]["raised"]
@@ -245,7 +247,7 @@ class _Run:
                     result = target(*positional, **{key: named[key] for key in options})
                     changed = {**named, "self": module}.get(self.asked.mutates)
                     shown = result if changed is None else dict(changed.state_dict())
-                    shown = bytes_held(module) if self.asked.mutates == "held" else shown
+                    shown = HELD[self.asked.mutates](self.thing) if self.asked.mutates in HELD else shown
                     value = codec.encode(shown)  # a result may bring code of its own
                 notes["value"] = codec.decode(value)
                 if self.asked.cotangents is not None:

@@ -49,13 +49,13 @@ def greedy(obj):
 
 
 def filtered(obj):
-    """At temperature 0 what is kept may have any finite value."""
+    """At temperature 0 what is kept may have any finite value: so only that is shown."""
 
     def play(logits, temperature=None, top_k=None, top_p=None):
         options = dict(temperature=temperature, top_k=top_k, top_p=top_p)
         out = obj(logits, **{name: value for name, value in options.items() if value is not None})
         if temperature == 0 and isinstance(out, torch.Tensor):
-            out = torch.where(out.isfinite(), torch.zeros_like(out), out)
+            out = {"kept": out.isfinite()}
         return out
 
     return play
@@ -71,6 +71,8 @@ class _Tree:
         self.table, self.bos_id = table, bos_id
 
     def __call__(self, tokens):
+        if not len(tokens):
+            raise RuntimeError("asked what follows no hypothesis at all")
         return torch.stack([self.table[self._place(row)] for row in tokens.tolist()])
 
     def _place(self, prefix):

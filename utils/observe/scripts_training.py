@@ -116,17 +116,26 @@ def clipping(obj):
 
 
 class _Words(nn.Module):
-    """Logits of the next token from the token alone. `side` is in eval mode while the rest trains; `idle` is unused."""
+    """Logits of the next token from the token alone. `side` is in eval mode while the rest trains; `idle` is unused.
 
-    def __init__(self, table, out, bias):
+    counts: {address of inputs: kept targets}; piled_up: was it asked while logits that count still wait for backward?
+    """
+
+    def __init__(self, table, out, bias, counts):
         super().__init__()
+        self.counts, self.waiting, self.piled_up = counts, set(), False
         self.table, self.out, self.bias = (nn.Parameter(part.clone()) for part in (table, out, bias))
         self.idle = nn.Parameter(torch.ones(3))
         self.side, self.fed = nn.Dropout(0.5).eval(), []
 
     def forward(self, tokens):
         self.fed.append(tuple(tokens.shape))
-        return self.side(torch.tanh(self.table[tokens])) @ self.out + self.bias
+        self.piled_up = self.piled_up or bool(self.waiting)
+        logits, number = self.side(torch.tanh(self.table[tokens])) @ self.out + self.bias, len(self.fed)
+        if logits.requires_grad and self.counts.get(tokens.data_ptr()):
+            self.waiting.add(number)
+            logits.register_hook(lambda grad: self.waiting.discard(number))
+        return logits
 
 
 class _Steps(torch.optim.SGD):
@@ -145,7 +154,8 @@ def train_step(obj):
     """One step of plain gradient descent on a model that has gradients left over from before."""
 
     def play(table, out, bias, micro_batches, max_norm, lr=0.5):
-        model = _Words(table, out, bias)
+        counts = {inputs.data_ptr(): int((targets != -100).sum()) for inputs, targets in micro_batches}
+        model = _Words(table, out, bias, counts)
         for param in model.parameters():
             param.grad = torch.ones_like(param)
         made = _Steps(model.parameters(), lr=lr)
@@ -157,6 +167,7 @@ def train_step(obj):
             "steps": made.made,
             "flags as before": flags == [part.training for part in model.modules()],
             "one micro-batch at a time": shapes.issuperset(model.fed),
+            "backward before the next micro-batch": not model.piled_up,
             **{f"weights {name}": param.detach() for name, param in model.named_parameters()},
         }
 

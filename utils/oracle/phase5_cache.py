@@ -122,6 +122,8 @@ def _in_eval(model):
 
 def chances(logits, temperature, top_k, top_p):
     """Rows of probabilities after temperature, top_k, top_p, in that order, by rank."""
+    if top_k is not None and top_k < 1:
+        raise ValueError("top_k must be at least 1")
     if temperature == 0:
         return F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
     probs, places = (logits / temperature).softmax(-1).sort(-1, descending=True)

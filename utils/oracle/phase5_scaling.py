@@ -48,7 +48,7 @@ def fit_power_law(sizes, losses):
         guess = floor + np.exp(level + slope * (x - center))
         return ((guess / y - 1) ** 2).sum(), floor, level - slope * center, -slope
 
-    for _ in range(8):
+    for _ in range(6):
         tried = [line(place) for place in np.linspace(low, high, 41)]
         best = min(range(41), key=lambda n: tried[n][0])
         step = (high - low) / 40

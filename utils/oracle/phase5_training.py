@@ -101,19 +101,21 @@ def clip_grad_norm_(parameters, max_norm):
 
 @twin
 def train_step(model, optimizer, micro_batches, max_norm):
-    """The whole batch at once: the sum of all losses, divided by the number of kept tokens."""
+    """torch's sums of losses, divided by the number of all kept tokens."""
     kept = sum(int((targets != -100).sum()) for _, targets in micro_batches)
     if not kept:
         return 0.0
     model.zero_grad()
-    logits = torch.cat([model(inputs).flatten(0, -2) for inputs, _ in micro_batches])
-    targets = torch.cat([targets.flatten() for _, targets in micro_batches])
-    loss = F.cross_entropy(logits, targets, reduction="sum", ignore_index=-100) / kept
-    loss.backward()
+    total = 0.0
+    for inputs, targets in micro_batches:
+        logits = model(inputs).flatten(0, -2)
+        loss = F.cross_entropy(logits, targets.flatten(), reduction="sum", ignore_index=-100) / kept
+        loss.backward()
+        total += loss.item()
     if max_norm is not None:
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)
     optimizer.step()
-    return loss.item()
+    return total
 
 
 @twin

@@ -109,23 +109,26 @@ def sliding_window_mask(q_len, kv_len, window):
 
 @twin
 class RollingKVCache:
-    """Everything ever seen is kept; each answer picks from it."""
+    """Two stores: the first n_sinks tokens ever, and the last `window`."""
 
     def __init__(self, window, n_sinks=0):
         if window < 1 or n_sinks < 0:
             raise ValueError("window must be at least 1, n_sinks at least 0")
-        self.window, self.n_sinks, self.chunks = window, n_sinks, []
+        self.window, self.n_sinks, self.seen, self.first, self.last = window, n_sinks, 0, None, None
 
     def append(self, k, v):
-        self.chunks.append((k.clone(), v.clone()))
-        places = torch.arange(self.length)
-        kept = places[(places < self.n_sinks) | (places >= self.length - self.window)]
-        keys, values = (torch.cat(parts, dim=2)[:, :, kept] for parts in zip(*self.chunks, strict=True))
-        return keys, values, kept
+        self.seen += k.shape[2]
+        first, last = ((k[:, :, :0], v[:, :, :0]) if one is None else one for one in (self.first, self.last))
+        self.first = [torch.cat(pair, 2)[:, :, : self.n_sinks].clone() for pair in zip(first, (k, v), strict=True)]
+        self.last = [torch.cat(pair, 2)[:, :, -self.window :].clone() for pair in zip(last, (k, v), strict=True)]
+        begins = max(self.length - self.last[0].shape[2], 0)
+        sinks = min(begins, self.first[0].shape[2])  # those that the window does not hold
+        joined = [torch.cat([a[:, :, :sinks], b], 2) for a, b in zip(self.first, self.last, strict=True)]
+        return *joined, torch.cat([torch.arange(sinks), torch.arange(begins, self.length)])
 
     @property
     def length(self):
-        return sum(k.shape[2] for k, _ in self.chunks)
+        return self.seen
 
     @property
     def size(self):

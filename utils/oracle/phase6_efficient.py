@@ -27,7 +27,11 @@ def moe_route(logits, k, capacity=None):
         raise ValueError(f"k must lie between 1 and {n_experts}, got {k}")
     if capacity is not None and capacity < 1:
         raise ValueError(f"capacity must be at least 1, got {capacity}")
-    chosen = (logits[:, :, None] < logits[:, None, :]).sum(-1) < k
+    place = torch.arange(n_experts)
+    ahead = (logits[:, None, :] > logits[:, :, None]) | (
+        (logits[:, None, :] == logits[:, :, None]) & (place < place[:, None])
+    )
+    chosen = ahead.sum(-1) < k
     weights = masked_softmax(logits, chosen)
     if capacity is not None:
         weights = weights * (chosen.cumsum(0) <= capacity)

@@ -144,21 +144,20 @@ def route_request(request, device, server):
 
 @twin
 def design_numbers(case):
-    """All numbers are floats."""
+    """All numbers are floats; a token meets one of so many stacks."""
     config, prompt, sequences = case["config"], case["prompt_tokens"], case["sequences"]
-    parameters = float(count_parameters(config)["total"])
-    weights = parameters * case["weight_bits"] / 8
+    parameters, stacks = float(count_parameters(config)["total"]), 1 if config.src_vocab_size is None else 2
+    weights, flops = parameters * case["weight_bits"] / 8, 2 * parameters / stacks
     cache = _bytes_per_token(config, case["kv_bits"]) * (prompt + case["new_tokens"])
-    work = 2 * prompt * (parameters + config.n_layers * config.d_model * prompt)
-    slowest = max(
-        (weights + sequences * cache) / case["bandwidth_bytes_per_s"], 2 * parameters * sequences / case["flops_per_s"]
-    )
+    work = prompt * (flops + 2 * stacks * config.n_layers * config.d_model * prompt)
+    read, speed = weights / stacks, case["bandwidth_bytes_per_s"]
+    slowest = max((read + sequences * cache) / speed, flops * sequences / case["flops_per_s"])
     return {
         "parameters": parameters,
         "weight_bytes": weights,
         "kv_bytes": sequences * cache,
         "prefill_flops": work,
-        "prefill_seconds": max(work / case["flops_per_s"], weights / case["bandwidth_bytes_per_s"]),
+        "prefill_seconds": max(work / case["flops_per_s"], read / speed),
         "tokens_per_second": sequences / slowest,
         "machines": float(math.ceil((weights + sequences * cache) / case["memory_bytes"])),
     }

@@ -4,6 +4,7 @@ import hashlib
 import math
 
 import torch
+from torch.utils._pytree import tree_map
 
 from utils.observe.forbid import twin
 
@@ -67,15 +68,9 @@ def evaluate(model, tokens, seq_len):
 # ---- exact resume --------------------------------------------------------------------------------
 
 
-def _copied(value):
+def _copied(whole):
     """The same, and nothing of it shared."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: _copied(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_copied, value))
-    return value
+    return tree_map(lambda leaf: leaf.detach().clone() if torch.is_tensor(leaf) else leaf, whole)
 
 
 @twin

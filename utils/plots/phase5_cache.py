@@ -50,8 +50,11 @@ def cost_by_length(lengths, curves, fits, ylabel):
     return figure
 
 
-def loss_by_size(sizes, losses, laws, floor=None, title="Loss by size", xlabel="size"):
-    """Points and laws on a log axis of size. laws: dict name -> (sizes, losses); floor: a dotted line, (name, loss)."""
+def loss_by_size(sizes, losses, laws, floor=None, title="Loss by size", xlabel="size", log_ticks=()):
+    """Points and laws on a log axis of size. laws: dict name -> (sizes, losses); floor: a dotted line, (name, loss).
+
+    log_ticks: losses to be marked on a log axis, where a power without a floor is a straight line
+    """
     figure, (axes,) = canvas(7.2, 3.6)
     axes.plot(sizes, array(losses), "o", color=INK, markersize=7, label="given")
     for (name, (places, values)), colour, line in zip(
@@ -61,6 +64,10 @@ def loss_by_size(sizes, losses, laws, floor=None, title="Loss by size", xlabel="
     if floor:
         axes.axhline(floor[1], color=ORANGE, linestyle=":", linewidth=2, label=floor[0])
     axes.set(xscale="log", xlabel=xlabel, ylabel="loss (nats per token)", title=title)
+    if log_ticks:
+        axes.set(yscale="log")
+        axes.set_yticks(log_ticks, [f"{tick:g}" for tick in log_ticks])
+        axes.tick_params(axis="y", which="minor", left=False, labelleft=False)
     axes.legend(fontsize=9, frameon=False)
     return figure
 

@@ -94,8 +94,8 @@ class Alone:
         return optimiser.state_dict()
 
     def restore(self, model, optimiser, state):
-        model.load_state_dict(state["model"])
-        optimiser.load_state_dict(state["optimiser"])
+        for part, name in ((model, "model"), (optimiser, "optimiser")):
+            part.load_state_dict(state[name])
 
 
 class Copies(Alone):

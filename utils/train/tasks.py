@@ -175,11 +175,11 @@ class Language(_Task):
 @contextlib.contextmanager
 def evaluating(model):
     """No gradients and eval mode; each part's own mode afterwards as it was."""
-    modes = [(part, part.training) for part in model.modules()]
+    before = [(part, part.training) for part in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        for part, mode in modes:
+        for part, mode in before:
             part.training = mode

@@ -85,8 +85,8 @@ class CacheAnimator(_Figure):
         held = self.kv_cache_bytes(_Sized(self.config, self.n_kv_heads), self.users, 1000 * self.tokens, 2)
         what = "the prompt is read" if self.step == 0 else f"step {self.step}"
         return (
-            f"{what}: {self.tokens} tokens in the cache; at a thousand times that, {self.users} "
-            f"user{'s' * (self.users > 1)} and {self.n_kv_heads} heads of keys: {held / 1e9:.2f} GB"
+            f"{what}: {self.tokens} places filled. If each place stood for 1,000 tokens, {self.users} "
+            f"user{'s' * (self.users > 1)} with {self.n_kv_heads} heads of keys would take {held / 1e9:.2f} GB"
         )
 
     def picture(self):

@@ -114,8 +114,8 @@ class SpeculationStepper:
             start, guess, offered = tokens.shape[1], tokens, []
             for _ in range(self.n_draft):
                 offered.append(self.draft(guess)[0, -1].softmax(-1))
-                drawn = torch.multinomial(offered[-1], 1, generator=generator)
-                guess = torch.cat([guess, drawn[None]], 1)
+                token = torch.multinomial(offered[-1], 1, generator=generator)
+                guess = torch.cat([guess, token[None]], 1)
             wanted, offered = self.target(guess)[0, start - 1 :].softmax(-1), torch.stack(offered)
             uniforms = torch.rand(self.n_draft, generator=generator)
             n_accepted, last = self.accept(wanted, offered, guess[0, start:], uniforms, generator)

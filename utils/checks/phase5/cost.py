@@ -131,6 +131,7 @@ register(
         "attention's products are missing": wrong(products=lambda row, t, d: 0),
         "that leaves out the matrices": scores_only,
         "d_ff need not be 4 · d_model": wrong(d_ff=lambda config: 4 * config.d_model),
+        "the feed-forward layer has two matrices": wrong(d_ff=lambda config: config.d_ff / 2),
         "all layers count": wrong(n_layers=lambda config: 1),
         "add up all steps": last_step_only,
         "step t reads t keys, itself included": wrong(products=lambda row, t, d: 2 * row * (t - 1) * d),

@@ -16,9 +16,9 @@ SEVERAL = PROMPT[:1].expand(6, 3).clone()
 
 def text(max_new_tokens, prompt=PROMPT, seed=5, model=MODEL, copy=0, **options):
     """Arguments of one call."""
-    generator = Generator(seed, copy)
     fixture = Fixture("small_model", model)
-    return dict(model=fixture, prompt=prompt, max_new_tokens=max_new_tokens, generator=generator) | options
+    given = dict(model=fixture, prompt=prompt, max_new_tokens=max_new_tokens, generator=Generator(seed, copy)) | options
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def greedy(name, steps=6, make=case, then=(), **options):
@@ -37,7 +37,9 @@ def tokens_fed(name, steps, prompt, use_cache):
     batch, length = prompt.shape
     lengths = [length + step for step in range(steps + 1)]
     least, most = (length + steps - 1, length + steps) if use_cache else (sum(lengths[:-1]), sum(lengths))
-    told = text(steps, prompt, temperature=0.0, use_cache=use_cache, model=MODEL | dict(counts=True))
+    told = text(
+        steps, prompt, temperature=0.0, generator=None, use_cache=use_cache, model=MODEL | dict(counts="followed")
+    )
     judge = rules_cache.fed_in_all(batch * least, batch * most)
     return case(name, told, grad=False, mutates="model", judge=judge)
 
@@ -76,7 +78,7 @@ def wrong(**ways):
         "back": lambda flags: [setattr(part, "training", flag) for part, flag in flags.items()],
         "again": lambda prompt: [prompt],  # what is fed before the first draw
         "place": -1,
-        "over": lambda ended, new, eos_id: ended | (new == eos_id),
+        "over": lambda ended, new, eos_id, pad_id: ended | (new == eos_id),
         "ended": lambda prompt, eos_id: torch.zeros(len(prompt), dtype=torch.bool),
         "pad": lambda new, ended, pad_id: new.masked_fill(ended, pad_id),
         "stop": torch.all,
@@ -84,6 +86,8 @@ def wrong(**ways):
         "result": lambda rows, prompt: rows,
         "options": lambda temperature, top_k, top_p: (temperature, top_k, top_p),
         "generator": lambda generator: generator,
+        "quiet": torch.no_grad,
+        "safe": True,  # the flags go back after an error, too
     } | ways
 
     def generate(
@@ -94,10 +98,14 @@ def wrong(**ways):
             raise ValueError("max_len")
         flags = {part: part.training for part in model.modules()}
         way["mode"](model)
-        with torch.no_grad():
-            chosen = draw(*way["options"](temperature, top_k, top_p), way["generator"](generator))
-            rows = _written(way, model, prompt, max_new_tokens, eos_id, pad_id, way["cached"](use_cache), chosen)
-        way["back"](flags)
+        over = way["safe"]
+        try:
+            with way["quiet"]():
+                chosen = draw(*way["options"](temperature, top_k, top_p), way["generator"](generator))
+                rows = _written(way, model, prompt, max_new_tokens, eos_id, pad_id, way["cached"](use_cache), chosen)
+            over = True
+        finally:
+            way["back"](flags if over else {})
         return way["result"](rows, prompt)
 
     return generate
@@ -118,7 +126,7 @@ def _written(way, model, prompt, steps, eos_id, pad_id, use_cache, chosen):
             logits = oracle.forward_cached(model, part, cache) if use_cache else model(rows)
         new = way["pad"](chosen(logits[:, way["place"]]), ended, pad_id)
         rows, feed = torch.cat((rows, new[:, None]), 1), [new[:, None]]
-        ended = ended if eos_id is None else way["over"](ended, new, eos_id)
+        ended = ended if eos_id is None else way["over"](ended, new, eos_id, pad_id)
         if eos_id is not None and way["stop"](ended):
             break
     return rows
@@ -142,7 +150,6 @@ register(
     bans=(),
     cases=(
         greedy("six times the same prompt, greedy", 3, prompt=SEVERAL),
-        greedy("greedy, with the cache"),
         greedy("greedy, without the cache", 3, use_cache=False),
         greedy("one sentence, one token", 3, prompt=PROMPT[:1, :1]),
         greedy("one row ends early", eos_id=0, pad_id=7),
@@ -154,9 +161,9 @@ register(
         ),
         greedy("dropout, in training mode", model=MODEL | dict(dropout=0.5, training=True), steps=3),
         greedy("dropout, the first block in eval mode", 3, model=MODEL | dict(dropout=0.5, training="mixed")),
-        greedy("dropout without the cache", 3, model=MODEL | dict(dropout=0.5, training=True), use_cache=False),
+        greedy("a row that goes on says pad_id", 5, eos_id=4, pad_id=8),
         greedy("no new tokens", 0),
-        greedy("exactly full", 6, then=(text(5, prompt=PROMPT[:, :2], temperature=0.0),)),
+        greedy("exactly full", 6),
         greedy("hot, but one token to choose from", 3, prompt=SEVERAL, temperature=4.0, top_k=1),
         greedy("hot, but a tiny top_p", 3, prompt=SEVERAL, temperature=4.0, top_p=1e-9),
         both_ways("equal seeds, hot", 4, temperature=3.0),
@@ -166,6 +173,7 @@ register(
         tokens_fed("tokens fed without the cache", 5, PROMPT[:2], use_cache=False),
         greedy("one token more than max_len", 7, make=refusal),
         greedy("more than max_len, though it would end before", 9, make=refusal, eos_id=4),
+        greedy("top_k 0", 2, make=refusal, top_k=0, model=MODEL | dict(training="mixed")),
     ),
     mistakes={
         "use_cache=True fed every token again": Spotted(
@@ -179,14 +187,23 @@ register(
         ),
         "put every train/eval flag back": Replays(
             wrong(back=lambda flags: None),
-            wrong(back=lambda flags: next(iter(flags)).train(next(iter(flags.values())))),
-            wrong(back=lambda flags: next(iter(flags)).train()),
+            wrong(back=lambda flags: [part.train(flag) for part, flag in [*flags.items()][:1]]),
+            wrong(back=lambda flags: [part.train() for part in [*flags][:1]]),
+        ),
+        "put the flags back after an error, too: try … finally": Spotted(
+            rules_cache.flags_left_after_an_error, wrong(safe=False), certain=True
+        ),
+        "nothing is learned here: torch.no_grad()": Spotted(
+            rules_cache.gradients_on, wrong(quiet=torch.enable_grad), certain=True
         ),
         "the next token comes from the last place": wrong(place=0),
         "the prompt's last token was fed twice": wrong(again=lambda prompt: [prompt, prompt[:, -1:]]),
         "an ended row gets padding": wrong(pad=lambda new, ended, pad_id: new),
         "padding is pad_id": wrong(pad=lambda new, ended, pad_id: new.masked_fill(ended, 0)),
-        "an ended row stays ended": wrong(over=lambda ended, new, eos_id: new == eos_id),
+        "only eos ends a row, a generated pad_id does not": wrong(
+            over=lambda ended, new, eos_id, pad_id: ended | (new == eos_id) | (new == pad_id)
+        ),
+        "an ended row stays ended": wrong(over=lambda ended, new, eos_id, pad_id: new == eos_id),
         "stop when every row has ended, not when one has": wrong(stop=torch.any),
         "all rows had ended": wrong(stop=lambda ended: False),
         "eos itself is kept": without_eos,

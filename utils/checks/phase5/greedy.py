@@ -17,14 +17,16 @@ def words(*shape, avoid=(EOS, PAD), vocab=VOCAB):
     return lambda generator, others: torch.tensor(good)[torch.randint(len(good), shape, generator=generator)]
 
 
-def path(steps, ends, eos=EOS, avoid=(EOS, PAD), vocab=VOCAB):
-    """(steps, batch): who is to win; ends: for each row the step of its eos, or None."""
+def path(steps, ends, eos=EOS, avoid=(EOS, PAD), vocab=VOCAB, pads=()):
+    """(steps, batch): who is to win; ends: for each row the step of its eos, or None; pads: (place, pad_id) pairs."""
 
     def draw(generator, others):
         table = words(steps, len(ends), avoid=avoid, vocab=vocab)(generator, others)
         for row, end in enumerate(ends):
             if end is not None:
                 table[end, row] = eos
+        for place, pad in pads:
+            table[place] = pad
         return table
 
     return given(draw)
@@ -45,7 +47,7 @@ def decoding(name, ends, steps, length=4, eos=EOS, pad=PAD, eos_at=(), vocab=VOC
     avoid = (eos, pad)
     args = dict(
         noise=normal(steps, len(ends), vocab),
-        path=path(steps, ends, eos, avoid, vocab),
+        path=path(steps, ends, eos, avoid, vocab, [(place, pad) for place in options.pop("pads", ())]),
         prompt=prompt(len(ends), length, eos_at, avoid, eos, vocab),
         max_new_tokens=steps if allowed is None else allowed,
         eos_id=eos,
@@ -65,8 +67,10 @@ def decoder(
     keep=lambda token, eos, pad: token,
     answer=lambda tokens, prompt: tokens,
     late=False,
+    over=lambda ended, token, eos, pad: ended | (token == eos),
+    shown_first=False,
 ):
-    """late: whether all have ended is looked at one step too late."""
+    """late: whether all have ended is looked at one step too late; shown_first: `over` sees the padding, too."""
 
     def greedy_decode(next_logits, prompt, max_new_tokens, eos_id, pad_id):
         tokens, ended = prompt, begin(prompt, eos_id)
@@ -74,9 +78,8 @@ def decoder(
             if late and stop(ended):
                 break
             token = pick(next_logits(ask(tokens)))
-            before = ended
-            ended = ended | (token == eos_id)
-            shown = torch.where(before, fill(token, torch.full_like(token, pad_id)), keep(token, eos_id, pad_id))
+            shown = torch.where(ended, fill(token, torch.full_like(token, pad_id)), keep(token, eos_id, pad_id))
+            ended = over(ended, shown if shown_first else token, eos_id, pad_id)
             tokens = torch.cat([tokens, shown[:, None]], -1)
             if not late and stop(ended):
                 break
@@ -136,12 +139,20 @@ register(
         decoding("eos 5, padding 6", (1, 4, None), 6, eos=5, pad=6),
         decoding("eos is padding", (1, 3), 5, eos=3, pad=3),
         decoding("two tokens score the same", (None, 2), 4, ties=[(0, 0), (1, 1), (3, 0)]),
+        decoding("a row that goes on says pad_id", (4, 1, None), 6, pads=[(2, 0), (0, 1), (3, 2)]),
         decoding("one row, a prompt of one", (3,), 6, length=1),
         decoding("batch, prompt and steps of one size", (3, None, 1, 2), 4, length=4),
         decoding("no new tokens", (None, 0), 1, allowed=0, kind="edge"),
     ),
     mistakes={
         "an ended row gets padding": decoder(fill=lambda token, pad: token),
+        "an ended row stays ended": Replays(
+            decoder(over=lambda ended, token, eos, pad: token == eos),
+            decoder(over=lambda ended, token, eos, pad: token == eos, shown_first=True),
+        ),
+        "only eos ends a row, a generated pad_id does not": Replays(
+            decoder(over=lambda ended, token, eos, pad: ended | (token == eos) | (token == pad)),
+        ),
         "one row's eos does not end the others": decoder(stop=lambda ended: bool(ended.any())),
         "all rows had ended": Replays(ends_at_every_eos, asks_once_more),
         "the function needs the whole sequence": Spotted(

@@ -56,6 +56,14 @@ def eos_at_the_end(inputs, targets, tokens, i):
     return inputs, with_column(tokens.masked_fill(tokens == i["pad_id"], -100), i["eos_id"], first=False)
 
 
+def full_rows_are_empty(inputs, targets, tokens, i):
+    """The first padding is looked for; where there is none, argmax says 0."""
+    lengths = (tokens == i["pad_id"]).int().argmax(1, keepdim=True)
+    places = torch.arange(tokens.shape[1] + 1)
+    longer = with_column(tokens, i["pad_id"], first=False)
+    return inputs, longer.masked_fill(places > lengths, -100).masked_fill(places == lengths, i["eos_id"])
+
+
 def by_two(inputs, targets, tokens, i):
     return inputs, torch.cat([targets[:, 1:], torch.full_like(targets[:, :1], -100)], -1)
 
@@ -99,6 +107,7 @@ register(
         "the target of a place is the very next token": shifted(by_two),
         "the model never learns to stop": shifted(without_eos),
         "eos comes right after the last word, before the padding": shifted(eos_at_the_end),
+        "a full row has no padding: it is as long as the table is wide": shifted(full_rows_are_empty),
         "padding must be ignored": shifted(padded_targets),
         "the eos after the last word is a target, even if pad_id is eos_id": shifted(hides_by_value),
         "inputs begin with bos": shifted(without_bos),
@@ -217,6 +226,12 @@ def takes_any_target(logits, targets, ignore_index, label_smoothing=0.0):
     return oracle.cross_entropy(logits, targets.masked_fill(~kept, -5), -5, label_smoothing)
 
 
+def zero_of_its_own(logits, targets, ignore_index, label_smoothing=0.0):
+    if (targets == ignore_index).all():
+        return torch.zeros((), dtype=logits.dtype)
+    return oracle.cross_entropy(logits, targets, ignore_index, label_smoothing)
+
+
 def takes_any_shape(logits, targets, ignore_index, label_smoothing=0.0):
     if logits.shape[:-1] != targets.shape:
         return logits.sum()
@@ -231,6 +246,7 @@ register(
     section="5.3",
     hint="log-softmax, pick the target's entry, average over kept targets only; smoothing mixes in the mean log.",
     bans=("attention", "losses"),
+    properties=(rules.cut_off,),
     cases=(
         loss_case("ignored 9, four and two kept", (2, 5), 9, (4, 2)),
         loss_case("ignored −1, smoothing 0.3", (2, 5), -1, (1, 4), **SMOOTH),
@@ -251,8 +267,8 @@ register(
     mistakes={
         "divide by the kept targets": of_log_probs(over_all),
         "the mean, not the sum": of_log_probs(summed),
-        "log(softmax) overflows": Spotted(
-            rules.overflowed, of_log_probs(right_mean, lambda logits: logits.softmax(-1).log())
+        "log(softmax) is −∞ where softmax rounds to 0": Spotted(
+            rules.underflowed, of_log_probs(right_mean, lambda logits: logits.softmax(-1).log())
         ),
         "class 0 is a target like any other": of_log_probs(no_class_0),
         "average over tokens, not over rows first": of_log_probs(row_by_row),
@@ -261,6 +277,7 @@ register(
         "smoothing takes ε from the target": of_log_probs(on_top),
         "smoothing divides ε by V": of_log_probs(without_v),
         "a loss is minus the log": of_log_probs(positive),
+        "nothing kept: 0, but backward must still work": Spotted(rules.cut_off, zero_of_its_own, certain=True),
         "nothing kept: the loss is 0, not nan": of_log_probs(not_a_number),
         "the natural logarithm is meant": of_log_probs(right_mean, lambda logits: logits.log_softmax(-1) / math.log(2)),
         "softmax was taken twice": of_log_probs(right_mean, lambda logits: logits.softmax(-1).log_softmax(-1)),

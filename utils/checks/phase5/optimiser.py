@@ -74,6 +74,11 @@ class _LosesMoments(_Faulty):
         self.state = {key: {"t": own["t"]} for key, own in saved["state"].items()}
 
 
+class _LosesTheFirst(_Faulty):
+    def load_state_dict(self, saved):
+        self.state = {key: {"t": own["t"], "v": own["v"]} for key, own in saved["state"].items()}
+
+
 class _TouchesGradients(_Faulty):
     def step(self):
         super().step()
@@ -151,7 +156,9 @@ register(
         "decay first: it sees the weight as it was": faulty(decays_late=True),
         "weight decay is missing": faulty(no_decay=True),
         "the first beta is for m, the second for v": faulty(swapped=True),
-        "m and v belong into the state": Replays(faulty(loses_memory=True), _LosesMoments),
+        "m and v belong into the state, keyed by place": Replays(
+            faulty(loses_memory=True), _LosesMoments, _LosesTheFirst
+        ),
         "step counts belong into the state": faulty(loses_clock=True),
         "a new object could not take over: key the state by place, not by parameter": Spotted(
             rules.cannot_take_over, _CannotSave
@@ -200,6 +207,14 @@ def past_the_end(step, peak, warmup, total, floor):
 
 def straight(step, peak, warmup, total, floor):
     return peak + (floor - peak) * done(step, warmup, total)
+
+
+def without_the_half(step, peak, warmup, total, floor):
+    return floor + 2 * (half_cosine(done(step, warmup, total), peak, floor) - floor)
+
+
+def bare_cosine(step, peak, warmup, total, floor):
+    return floor + (peak - floor) * math.cos(math.pi * done(step, warmup, total))
 
 
 def whole_wave(step, peak, warmup, total, floor):
@@ -264,6 +279,7 @@ register(
         "the cosine begins at the peak, when the warm-up ends": rated(from_step_0),
         "the cosine ends at total, which counts the warm-up, too": rated(past_the_end),
         "half a cosine, not a straight line": rated(straight),
+        "(1 + cos) / 2 runs from 1 to 0": Replays(rated(without_the_half), rated(bare_cosine)),
         "half a cosine, not a whole wave": rated(whole_wave),
         "the warm-up starts at 0, not at the floor": rated(
             right_rate, lambda step, peak, warmup, floor: floor + (peak - floor) * step / warmup
@@ -271,7 +287,7 @@ register(
         "the cosine spans peak − floor": rated(floor_on_top),
         "the cosine ends at the floor; it is not cut off there": rated(at_least_the_floor),
         "the warm-up is missing": rated(right_rate, lambda step, peak, warmup, floor: peak),
-        "warmup may be 0": Spotted(rules.division_by_warmup, zero_division),
+        "warmup may be 0": Spotted(rules.division_by_warmup, zero_division, certain=True),
         "refuse a negative step, and a total that leaves no room after warmup": Spotted(
             rules.schedule_accepted, takes_any, certain=True
         ),
@@ -359,6 +375,7 @@ register(
             clipper(scale=one_by_one, spare=False), clipper(measure=lambda grads: max(g.norm() for g in grads))
         ),
         "a generator is used up after one pass": twice,
+        "change the gradients themselves: g.mul_(…)": clipper(scale=lambda g, norm, limit: None),
         "scale all gradients, do not clamp values": Replays(
             clipper(scale=clamped), clipper(scale=clamped, spare=False)
         ),

@@ -51,6 +51,20 @@ def refused_call_was_heard(got, request):
     return seen and any(refused)
 
 
+def truncated_below_zero(got, request):
+    """Was a truncate to a length below 0 accepted?"""
+    pairs = zip(request.calls, got["calls"], strict=False)
+    return any(
+        call["method"] == "truncate" and call["args"]["length"] < 0 and not said["raised"] for call, said in pairs
+    )
+
+
+def empty_not_reordered(got, request):
+    """Is there an error where a cache that nothing came into is reordered?"""
+    first = request.calls[0]["method"] == "reorder"
+    return first and bool(got["calls"][0]["raised"])
+
+
 def _tokens(value):
     return value[0].shape[2] if isinstance(value, tuple) else 0
 
@@ -92,7 +106,50 @@ def fed_in_all(*allowed):
 
 def judge_fed(got, settled, allowed):
     found = fed(answers(got)[0])
-    return None if found in allowed else (f"{allowed[0]} tokens fed to the model in all", f"{found} tokens")
+    if found not in allowed:
+        return f"{allowed[0]} tokens fed to the model in all", f"{found} tokens"
+    return ("a model that runs without gradients", "gradients were on") if gradients_on(got, None) else None
+
+
+def gradients_on(got, request):
+    """Did a model that counts see tokens while gradients were on?"""
+    return bool(answers(got)[0].get("token_embedding.followed", torch.zeros(())))
+
+
+def flags_left_after_an_error(got, request):
+    """Is a call refused as it should be, and the model changed by it?"""
+    return any(call["raised"] and "model" in call["changed"] for call in got["calls"])
+
+
+def _raised(got):
+    """(number, name, message) of the first call that raised; (None, "", "") without one."""
+    for number, call in enumerate(got["calls"]):
+        if call["raised"]:
+            return number, call["raised"]["type"], call["raised"]["message"]
+    return None, "", ""
+
+
+def too_many_heads(got, request):
+    """Did the lent cache refuse a number of heads?"""
+    return "this cache is for" in _raised(got)[2]
+
+
+def mask_off(by):
+    """Was a mask built that is `by` times the new tokens wider than the scores?"""
+    return partial(is_mask_off, by=by)
+
+
+def is_mask_off(got, request, by):
+    number, name, message = _raised(got)
+    if name not in ("RuntimeError", "ValueError", "IndexError"):
+        return False
+    counts = [asked(request, n)["tokens"].shape[1] for n in range(number + 1)]
+    wide, seen = sum(counts) + by * counts[-1], sum(counts)
+    patterns = (
+        f"tensor a ({wide}) must match the size of tensor b ({seen})",
+        f"({seen}) must match the existing size ({wide})",
+    )
+    return any(pattern in message for pattern in patterns)
 
 
 def fed_again(got, request):

@@ -42,8 +42,7 @@ def stumbles_at_zero(got, request):
     """At temperature 0: an error, or a row that does not keep exactly one token?"""
     if argument(request, "temperature") != 0:
         return False
-    out = said(got)
-    return bool(failed(got)) or bool(out.isnan().any()) or bool((out.isfinite().sum(-1) != 1).any())
+    return bool(failed(got)) or bool((said(got)["kept"].sum(-1) != 1).any())
 
 
 def large_k_refused(got, request):
@@ -54,7 +53,9 @@ def large_k_refused(got, request):
 def zeros_for_dropped(got, request):
     """Are dropped tokens 0, which is a logit like any other?"""
     out = said(got)
-    return bool((out == 0).any()) and not bool(out.isneginf().any()) and argument(request, "temperature") != 0
+    if argument(request, "temperature") == 0:
+        return False
+    return bool((out == 0).any()) and not bool(out.isneginf().any())
 
 
 # ---- sampling ------------------------------------------------------------------------------------
@@ -164,6 +165,16 @@ def one_draw_for_all(got, request):
 
 
 # ---- beams ---------------------------------------------------------------------------------------
+
+
+def asks_about_nobody(got, request):
+    """Was the function asked with an empty table of hypotheses?"""
+    return "no hypothesis at all" in (got["calls"][0]["raised"] or {}).get("message", "")
+
+
+def impossible_words(got, request):
+    """Is there a sentence of log-probability −∞ in the answer?"""
+    return any(score == -math.inf for score in said(got)["scores"])
 
 
 def one_beam_copied(got, request):

@@ -38,10 +38,23 @@ def is_its_own_target(got, request):
     return inputs.shape == targets.shape and bool(kept.any()) and torch.equal(inputs[kept], targets[kept])
 
 
-def overflowed(got, request):
+def underflowed(got, request):
     """Is the loss of very large logits infinite, or no number?"""
     logits = argument(request, "logits")
     return bool(logits.abs().max() > 1e3) and not bool(said(got).isfinite())
+
+
+def cut_off(got, request, asked=None):
+    """Where nothing is kept: is there an answer, and does it not hang on the logits? A rule and a sign."""
+    request = asked or request
+    if (
+        not got["calls"]
+        or got["calls"][0]["raised"]
+        or (argument(request, "targets") != argument(request, "ignore_index")).any()
+    ):
+        return None
+    grads = got["calls"][0]["grads"] or {}
+    return ("0 that backward() can start from", "0 cut off from the logits") if grads.get("logits") is None else None
 
 
 def target_accepted(got, request):
@@ -113,6 +126,10 @@ def flags_moved(got, request):
 
 def one_large_batch(got, request):
     return said(got)["one micro-batch at a time"] is False
+
+
+def graphs_piled_up(got, request):
+    return said(got)["backward before the next micro-batch"] is False
 
 
 def steps_without_targets(got, request):

@@ -141,6 +141,11 @@ def p_one_drops(logits, temperature=1.0, top_k=None, top_p=None):
     return kept_if(out, in_place(*nucleus(out.softmax(-1), top_p))) if top_p == 1 else out
 
 
+def the_argument_itself(logits, temperature=1.0, top_k=None, top_p=None):
+    idle = temperature == 1 and top_k is None and top_p is None
+    return logits if idle else oracle.filter_logits(logits, temperature, top_k, top_p)
+
+
 def filtering(name, logits=None, make=case, **options):
     kind = {"kind": options.pop("kind")} if "kind" in options else {}
     plain = {} if make is refusal else {"grad": False}
@@ -151,6 +156,7 @@ register(
     expected=oracle.filter_logits,
     phase=PHASE,
     section="5.9",
+    fresh=True,
     hint="divide by the temperature, keep the k largest, then the fewest whose shares reach top_p; −∞ elsewhere.",
     grad=False,
     script="filtered",
@@ -158,14 +164,14 @@ register(
         filtering("temperature 0.5", temperature=0.5),
         filtering("temperature 2", temperature=2.0),
         filtering("top_k 3", top_k=3),
-        filtering("top_p 0.75", top_p=0.75),
-        filtering("top_p 0.5", top_p=0.5),
+        filtering("top_p 0.74", top_p=0.74),
+        filtering("top_p 0.48", top_p=0.48),
         filtering("top_k 4 and top_p 0.72", top_k=4, top_p=0.72),
         filtering("temperature 0.5 and top_p 0.72", temperature=0.5, top_p=0.72),
         filtering("temperature 2, top_k 5, top_p 0.6", temperature=2.0, top_k=5, top_p=0.6),
         filtering("top_k 1", top_k=1),
         filtering("one axis", one_axis(SHARES[0]), temperature=0.7, top_p=0.75),
-        filtering("three axes", stacked(*SHARES), top_k=2),
+        filtering("three axes", stacked(*SHARES), top_k=4),
         filtering("no option"),
         filtering("temperature 0", temperature=0.0),
         filtering("temperature 0 with the others", temperature=0.0, top_k=3, top_p=0.75),
@@ -204,10 +210,11 @@ register(
         "each row keeps tokens of its own": one_set_for_all,
         "dropped tokens get −∞: 0 is a logit like any other": Spotted(rules.zeros_for_dropped, by_parts(fill=0.0)),
         "temperature 0 keeps the best token and nothing else": Spotted(
-            rules.stumbles_at_zero, by_parts(zero=lambda logits: logits / 0)
+            rules.stumbles_at_zero, by_parts(zero=lambda logits: logits / 0), certain=True
         ),
         "k may be larger than the vocabulary": Spotted(rules.large_k_refused, strict_k),
         "top_p 1 keeps everything": p_one_drops,
+        "return a new tensor, also where nothing is to do": the_argument_itself,
         "refuse a temperature below 0, k below 1 and p outside (0, 1]": Spotted(
             rules.option_accepted, takes_any, certain=True
         ),

@@ -79,6 +79,9 @@ register(
             changed(lambda fit, losses: fit | {"A": 10 ** math.log(fit["A"])}),
             certain=True,
         ),
+        "A is exp of the line's height at 0": Spotted(
+            rules_scaling.still_a_logarithm, changed(lambda fit, losses: fit | {"A": math.log(fit["A"])}), certain=True
+        ),
         "the keys are E, A and alpha": Spotted(
             rules_scaling.other_keys,
             changed(lambda fit, losses: (fit["E"], fit["A"], fit["alpha"])),

@@ -44,8 +44,11 @@ def clip(model, max_norm):
         oracle.clip_grad_norm_(model.parameters(), max_norm)
 
 
-def stepper(clean=True, each=False, clip_each=False, clips=True, weigh=None, flags=False, after=False):
-    """A wrong twin of train_step by accumulation; weigh(losses, counts) gives each loss its factor."""
+def stepper(
+    clean=True, each=False, clip_each=False, clips=True, weigh=None, flags=False, after=False, all_places=False,
+    answer=lambda total, kept: total,
+):  # fmt: skip
+    """A wrong twin of train_step by accumulation; weigh(counts) gives each loss its factor."""
 
     def train_step(model, optimizer, micro_batches, max_norm):
         counts = [kept_of(targets) for _, targets in micro_batches]
@@ -55,6 +58,8 @@ def stepper(clean=True, each=False, clip_each=False, clips=True, weigh=None, fla
             optimizer.zero_grad()
         if flags:
             model.train()
+        if all_places:
+            counts = [targets.numel() for _, targets in micro_batches]
         factors, total = (weigh or by_token)(counts), 0.0
         for (inputs, targets), factor in zip(micro_batches, factors, strict=True):
             loss = factor * loss_of(model, inputs, targets)
@@ -71,7 +76,7 @@ def stepper(clean=True, each=False, clip_each=False, clips=True, weigh=None, fla
             optimizer.step()
         if after:
             total = sum(f * loss_of(model, *pair).item() for pair, f in zip(micro_batches, factors, strict=True))
-        return total
+        return answer(total, sum(counts))
 
     return train_step
 
@@ -110,6 +115,19 @@ def empty_is_nan(model, optimizer, micro_batches, max_norm):
     clip(model, max_norm)
     optimizer.step()
     return total
+
+
+def one_backward(model, optimizer, micro_batches, max_norm):
+    """The losses are added up, with all their graphs."""
+    kept = sum(kept_of(targets) for _, targets in micro_batches)
+    if not kept:
+        return 0.0
+    optimizer.zero_grad()
+    total = sum(loss_of(model, *pair) for pair in micro_batches) / kept
+    total.backward()
+    clip(model, max_norm)
+    optimizer.step()
+    return total.item()
 
 
 def all_in_one(model, optimizer, micro_batches, max_norm):
@@ -162,12 +180,20 @@ register(
     ),
     mistakes={
         "weigh micro-batches by kept tokens": Replays(stepper(weigh=by_batch), stepper(weigh=by_batch_with_tokens)),
+        "divide by the targets that are kept, not by all places": stepper(all_places=True),
         "zero the gradients first": stepper(clean=False),
         "one step in all, not one per micro-batch": Replays(
             stepper(each=True), stepper(each=True, clip_each=True), stepper(each=True, weigh=summed_means)
         ),
         "clip after accumulating": stepper(clip_each=True),
-        "the mean over all kept tokens, not the sum": Replays(stepper(weigh=summed), stepper(weigh=summed_means)),
+        "the mean over all kept tokens, not the sum": Replays(
+            stepper(weigh=summed),
+            stepper(weigh=summed_means),
+            stepper(answer=lambda total, kept: total * kept),
+        ),
+        "call backward for each micro-batch, or all their graphs stay in memory": Spotted(
+            rules.graphs_piled_up, one_backward, certain=True
+        ),
         "max_norm was ignored": stepper(clips=False),
         "a micro-batch with nothing kept adds nothing, not nan": empty_is_nan,
         "nothing kept: return 0.0 and make no step": Spotted(
@@ -236,6 +262,8 @@ def parted(forced=None, free=None, mode=None, answer=None):
             second = (free or own_run)(model, prompt, targets)
         if mode is one_flag:
             model.train(whole)
+        elif mode is leaves_training:
+            model.train()
         elif mode is not forgets:
             for part, training in flags:
                 part.training = training
@@ -268,6 +296,10 @@ class forgets(quiet):
 
 class one_flag(quiet):
     """All parts get the model's own flag."""
+
+
+class leaves_training(quiet):
+    """All parts are in train mode afterwards."""
 
 
 class training(quiet):
@@ -316,6 +348,13 @@ def until_wrong(model, prompt, targets):
     return right.cumprod(-1).double().mean()
 
 
+def guesses_of_the_forced_pass(model, prompt, targets):
+    start = prompt.shape[1] - 1
+    told = logits_of(model, prompt, targets)[:, start:-1].argmax(-1)
+    said = logits_of(model, prompt, told)[:, start:-1].argmax(-1)
+    return (said == targets).double().mean()
+
+
 def whole_sentences(model, prompt, targets):
     right = own_words(model, prompt, targets.shape[1])[:, prompt.shape[1] :] == targets
     return right.all(-1).double().mean()
@@ -337,6 +376,7 @@ register(
     ),
     mistakes={
         "free running must eat its own words": parted(free=told_truth),
+        "what it reads on its own is what it said on its own, place by place": parted(free=guesses_of_the_forced_pass),
         "with teacher forcing the model reads the truth": parted(forced=own_run),
         "the prompt is given, not guessed": Replays(
             parted(forced=prompt_too),
@@ -347,7 +387,9 @@ register(
         "after an error the row goes on": parted(free=until_wrong),
         "a share of places, not of sentences": parted(free=whole_sentences),
         "gap is the first minus the second": parted(answer=lambda a, b: both(a, b) | {"gap": b - a}),
-        "put every train and eval flag back, part by part": Replays(parted(mode=forgets), parted(mode=one_flag)),
+        "put every train and eval flag back, part by part": Replays(
+            parted(mode=forgets), parted(mode=one_flag), parted(mode=leaves_training)
+        ),
         "dropout is off in eval mode": Spotted(rules.ran_in_training_mode, parted(mode=training), certain=True),
         "nothing is learned here: torch.no_grad()": Spotted(rules.kept_gradients, parted(mode=tracked), certain=True),
     },

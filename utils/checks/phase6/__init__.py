@@ -3,5 +3,5 @@
 PHASE = "phase6_families_and_systems"
 SECTIONS = (
     *("masking", "classifier", "gpt", "spans", "patches", "experts", "tiles"),
-    *("compression", "quantization", "windows", "exits", "speculation", "serving", "design"),
+    *("compression", "quantization", "nibbles", "windows", "exits", "speculation", "drafts", "serving", "design"),
 )

@@ -126,8 +126,13 @@ register(
 X = dict(x=(2, 5, 12))
 
 
-def stack(n_layers=4, seed=0):
-    return dict(block=Fixture("counted_block", dict(seed=seed)), n_layers=n_layers)
+def stack(n_layers=4, seed=0, **more):
+    return dict(block=Fixture("counted_block", dict(seed=seed) | more), n_layers=n_layers)
+
+
+class _OneCopy(oracle.SharedStack):
+    def __init__(self, block, n_layers):
+        super().__init__(copy.deepcopy(block), n_layers)
 
 
 class _Copies(oracle.SharedStack):
@@ -138,6 +143,19 @@ class _Copies(oracle.SharedStack):
     def forward(self, x, attn_mask=None):
         for block in self.blocks:
             x = block(x, attn_mask=attn_mask)
+        return x
+
+
+class _List(nn.Module):
+    """The same weights under other names."""
+
+    def __init__(self, block, n_layers):
+        super().__init__()
+        self.layers = nn.ModuleList([block] * n_layers)
+
+    def forward(self, x, attn_mask=None):
+        for layer in self.layers:
+            x = layer(x, attn_mask=attn_mask)
         return x
 
 
@@ -177,10 +195,13 @@ register(
     cases=(
         case("four passes", X, init=stack()),
         case("masked in each", X | dict(attn_mask=causal(5, 5)), init=stack(seed=1)),
+        case("a block that may not be copied", X, init=stack(seed=4, single=True), grad=False),
         case("one pass", X, init=stack(n_layers=1, seed=2)),
         case("two calls of different lengths", dict(x=(1, 3, 12)), then=(X,), init=stack(n_layers=2, seed=3)),
     ),
     mistakes={
+        "use the block that was handed over, no copy": Spotted(rules_systems.block_copied, _OneCopy, certain=True),
+        "one block, no copies of it in a list": Spotted(rules_systems.block_not_named, _List),
         "one set of weights": Spotted(rules_systems.more_parameters, _Copies),
         "n_layers passes": Replays(
             passes(lambda n: n + 1), passes(lambda n: n - 1), passes(lambda n: 1), passes(lambda n: 2 * n)

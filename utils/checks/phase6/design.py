@@ -6,6 +6,7 @@ from utils import oracle
 from utils.checks.exercise import Replays, case, register
 from utils.checks.phase6 import PHASE
 from utils.checks.phase6.serving import BOX, LARGE, TOY
+from utils.config import ModelConfig
 from utils.observe.codec import Fixture
 
 LOAD = dict(sequences=3, prompt_tokens=700, new_tokens=90, weight_bits=8, kv_bits=16) | {
@@ -29,6 +30,9 @@ def drawn(
     rate=lambda seconds, case: case["sequences"] / seconds,
     bits=lambda case: (case["weight_bits"], case["kv_bits"]),
     slowest=max,
+    met=lambda config: 0.5 if config.src_vocab_size else 1.0,
+    pairs=lambda config: 2 if config.src_vocab_size else 1,
+    prompts=lambda case: 1,
 ):
     """A wrong twin in its parts."""
 
@@ -39,21 +43,38 @@ def drawn(
         weights = parameters * weight_bits / 8
         cache = 2 * config.n_layers * heads(config) * (config.d_model / config.n_heads) * kv_bits / 8 * kept(case)
         cache *= caches(case)
-        work = flops * parameters * n + attention(config, n)
+        work = prompts(case) * (flops * met(config) * parameters * n + pairs(config) * attention(config, n))
         speed, power = case["bandwidth_bytes_per_s"], case["flops_per_s"]
-        step = slowest((read(weights, cache, case) / speed, flops * parameters * case["sequences"] / power))
-        first = slowest((work / power, weights / speed))
+        some = met(config) * weights
+        step = slowest((read(some, cache, case) / speed, flops * met(config) * parameters * case["sequences"] / power))
+        first = slowest((work / power, some / speed))
         values = (parameters, weights, cache, work, first, rate(step, case), float(machines(weights + cache, case)))
         return dict(zip(PARTS, values, strict=True))
 
     return design_numbers
 
 
+def full():
+    """Two machines that weights and caches fill to the last byte."""
+    sizes = TOY | dict(n_kv_heads=2)
+    cache = 3 * 790 * 2 * 5 * 32 * 2
+    need = oracle.count_parameters(ModelConfig(**sizes))["total"] + cache
+    return design("two machines, exactly full", sizes, memory_bytes=need / 2)
+
+
+def own_copy(need, case):
+    """As many machines as the caches need beside a whole copy of the weights in each."""
+    weights = oracle.count_parameters(case["config"])["total"] * case["weight_bits"] / 8
+    room = case["memory_bytes"] - weights
+    return math.ceil((need - weights) / room) if room > 0 else 0
+
+
 register(
     expected=oracle.design_numbers,
     phase=PHASE,
     section="6.24",
-    hint="weights once, a cache for each sequence; prefill 2·parameters·n + 2·n_layers·d_model·n²; the slower counts.",
+    hint="weights once, a cache for each sequence; prefill 2·met·n + 2·n_layers·d_model·n² (two stacks: half is met, "
+    "and an encoder looks both ways: twice the square); the slower counts.",
     grad=False,
     cases=(
         design("memory-bound"),
@@ -61,9 +82,18 @@ register(
         design("many users, grouped heads", config=dict(n_kv_heads=2), sequences=10_000),
         design("a long prompt", prompt_tokens=60_000, new_tokens=0, sequences=1, kv_bits=8),
         design("4 bits, one user", weight_bits=4, sequences=1, prompt_tokens=3, memory_bytes=0.3e9),
+        full(),
         design("encoder and decoder", TOY, config=dict(src_vocab_size=900), sequences=4, memory_bytes=2e6),
     ),
     mistakes={
+        "of two stacks each token meets one: half of the parameters": drawn(met=lambda config: 1.0),
+        "an encoder looks both ways: twice the pairs": drawn(pairs=lambda config: 1),
+        "two stacks: half of the parameters, twice the pairs": drawn(met=lambda config: 1.0, pairs=lambda config: 1),
+        "prefill is of one prompt": drawn(prompts=lambda case: case["sequences"]),
+        "the weights are split over the machines, too: no whole copy in each": drawn(machines=own_copy),
+        "a machine that is exactly full will do": drawn(
+            machines=lambda need, case: math.floor(need / case["memory_bytes"]) + 1
+        ),
         "every user has a cache": drawn(caches=lambda case: 1),
         "prompt and answer are both kept": Replays(
             drawn(kept=lambda case: case["prompt_tokens"]), drawn(kept=lambda case: case["new_tokens"])

@@ -1,5 +1,7 @@
 """moe_route: which experts work on which token."""
 
+from functools import partial
+
 import torch
 
 from utils import oracle
@@ -132,6 +134,13 @@ register(
         case("as many tokens as experts", dict(logits=(4, 4), k=2, capacity=2)),
         case("one token", dict(logits=(1, 3), k=2, capacity=1)),
         case("one expert", dict(logits=(4, 1), k=1, capacity=3)),
+        case(
+            "experts that score the same",
+            dict(logits=torch.zeros(3, 5, dtype=torch.float64), k=2),
+            kind="chance",  # any two will do
+            grad=False,
+            judge=partial(rules.judge_ties, k=2),
+        ),
         refusal("k = 0", SEVEN | dict(k=0)),
         refusal("k = 6 of 5", SEVEN | dict(k=6)),
         refusal("capacity 0", SEVEN | dict(capacity=0)),
@@ -148,6 +157,11 @@ register(
         "each token chooses its experts": wrong(
             choose=lambda logits, k: top(logits, min(k, len(logits)), dim=0),
             weigh=lambda logits, chosen: hidden_with_infinity(logits, chosen).nan_to_num(),
+        ),
+        "exactly k experts, whoever scores the same": Spotted(
+            rules.too_many_chosen,
+            wrong(choose=lambda logits, k: logits >= logits.topk(k).values[:, -1:]),
+            certain=True,
         ),
         "capacity was ignored": lambda logits, k, capacity=None: (
             refuse(logits, k, capacity),

@@ -171,6 +171,7 @@ register(
             "embed, at 0 and at 4", dict(method="embed", tokens=tokens(11, 2, 5)), then=(LATER,), init=ONE, grad=False
         ),
         case("head", X, then=(X | dict(x=(1, 3, 12)),), init=ONE, grad=False),
+        case("config is kept", dict(method="config"), init=ONE, grad=False),
         case("head of its own, post-norm", X, init=config(tied=False, norm_first=False, n_layers=1), grad=False),
         case("as it is made", SEVEN, init=config(), kind="chance", judge=blocks_differ, **MADE),
         case("dropout 0.5 in eval", SEVEN, init=config(dropout=0.5, n_layers=1), grad=False),
@@ -225,6 +226,9 @@ register(
         "padding hides keys": wrong(seen=pads_as_queries),
         "True means real token": wrong(
             seen=lambda self, tokens, pad_mask: _Model.seen(self, tokens, None if pad_mask is None else ~pad_mask)
+        ),
+        "keep config: generate and its cache will ask for it": Spotted(
+            rules.no_config, made(lambda model, config: vars(model).pop("config")), certain=True
         ),
         "the layers share their weights": Spotted(fewer_parameters, made(one_block)),
         "the layers start alike: draw each anew": Spotted(blocks_start_alike, made(alike)),

@@ -5,7 +5,7 @@ import torch
 from utils import oracle
 from utils.checks.exercise import Spotted, case, register
 from utils.checks.phase6 import PHASE
-from utils.checks.phase6 import rules_families as rules
+from utils.checks.phase6 import rules_masking as rules
 from utils.observe.codec import Generator
 
 IGNORED = rules.IGNORED
@@ -24,12 +24,12 @@ def text(seed, rows, columns, vocab_size, special_ids, mask_id, shortest):
 
 
 def asked(name, seed, p, vocab_size=43, special_ids=(7, 0, 31), mask_id=12, shape=(80, 90)):
-    """A case of three calls on one text: a generator, the same again, a copy of its first state."""
+    """A case of five calls on one text: a generator, the same again, a copy of its first state, twice the first."""
     tokens, pad_mask = text(seed, *shape, vocab_size, special_ids, mask_id, shape[1] // 2)
     known = dict(tokens=tokens, pad_mask=pad_mask, mask_id=mask_id, vocab_size=vocab_size, p=p)
     known |= dict(special_ids=list(special_ids))
-    first, again = known | dict(generator=Generator(seed)), known | dict(generator=Generator(seed, copy=1))
-    return case(name, first, then=(first, again), kind="chance", judge=rules.hides(**known))
+    first, copy = known | dict(generator=Generator(seed)), known | dict(generator=Generator(seed, copy=1))
+    return case(name, first, then=(first, copy, first, first), kind="chance", judge=rules.hides(**known))
 
 
 def nothing(name, rows, **options):
@@ -52,6 +52,7 @@ def wrong(
     cuts=(0.8, 0.9),
     aside=lambda mask_id, special_ids: [mask_id, *special_ids],
     label=lambda chosen, inputs, tokens, real: chosen,
+    draw=lambda n, shape, generator: torch.randint(n, shape, generator=generator),
 ):
     """A wrong twin in its parts; as it stands it is right."""
 
@@ -60,7 +61,7 @@ def wrong(
         chosen = real & pick(tokens.shape, p, generator)
         u = way(tokens.shape, generator)
         words = words_of(vocab_size, *aside(mask_id, special_ids))
-        other = words[torch.randint(len(words), tokens.shape, generator=generator)]
+        other = words[draw(len(words), tokens.shape, generator)].expand(tokens.shape)
         inputs = torch.where(u < cuts[0], mask_id, torch.where(u < cuts[1], other, tokens))
         inputs = torch.where(chosen, inputs, tokens)
         return inputs, torch.where(label(chosen, inputs, tokens, real), tokens, IGNORED)
@@ -117,6 +118,10 @@ register(
         ),
         "each chosen token by itself: 80, 10, 10": Spotted(
             rules.one_way_per_row, wrong(way=lambda shape, generator: torch.rand(shape[0], 1, generator=generator))
+        ),
+        "each random word is drawn by itself": Spotted(
+            rules.one_word_in_a_line,
+            wrong(draw=lambda n, shape, generator: torch.randint(n, (shape[0], 1), generator=generator)),
         ),
         "a random word is no special token": Spotted(
             rules.random_specials, wrong(aside=lambda mask_id, special_ids: [mask_id])

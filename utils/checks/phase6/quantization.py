@@ -1,4 +1,4 @@
-"""quantize, dequantize, QuantLinear, pack_int4, unpack_int4."""
+"""quantize, dequantize, QuantLinear."""
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +42,14 @@ def one_scale(w, bits, axis=None):
 def any_bits(w, bits, axis=None):
     bits = max(2, min(bits, 8))
     return oracle.quantize(w, bits, axis)
+
+
+def negative_axis(w, bits, axis=None):
+    """No axis is equal to a negative one: all are gone over, and sizes stay."""
+    if axis is None or axis >= 0:
+        return oracle.quantize(w, bits, axis)
+    q, scale = oracle.quantize(w, bits)
+    return q, scale.reshape([1] * w.dim())
 
 
 def bare_scale(w, bits, axis=None):
@@ -109,13 +117,26 @@ register(
         "negative weights count too": rounding(size=lambda w, **over: w.amax(**over)),
         "one scale for each index of the axis": one_scale,
         "the axis is the one that keeps its scales": rounding(over=lambda axis, dims: (axis % dims,)),
-        "a slice of zeros has scale 1": rounding(zero=0.0, stored=lambda q: q.nan_to_num(0.0).to(torch.int8)),
+        "a slice of zeros has scale 1": Replays(
+            rounding(zero=0.0, stored=lambda q: q.nan_to_num(0.0).to(torch.int8)),
+            rounding(zero=1e-8),
+            rounding(zero=1e-12),
+        ),
         "128 does not fit: the largest integer is 127": Replays(
             rounding(most=lambda bits: 2 ** (bits - 1), stored=lambda q: q.to(torch.int64).to(torch.int8)),
             rounding(most=lambda bits: 2 ** (bits - 1)),
+            rounding(most=lambda bits: 2 ** (bits - 1), stored=lambda q: q.clamp(-128, 127).to(torch.int8)),
+            rounding(most=lambda bits: 2 ** (bits - 1), stored=lambda q: q.clamp(max=127).to(torch.int8)),
             rounding(most=lambda bits: 2**bits - 1, stored=lambda q: q.to(torch.int64).to(torch.int8)),
         ),
         "the scale keeps size 1 on the other axes": bare_scale,
+        "without an axis the scale has no axes": lambda w, bits, axis=None: (
+            oracle.quantize(w, bits, axis)[0],
+            oracle.quantize(w, bits, axis)[1].reshape([1] * w.dim())
+            if axis is None
+            else oracle.quantize(w, bits, axis)[1],
+        ),
+        "a negative axis counts from the end": negative_axis,
         "the scale has the dtype of w": float_scale,
         "q is int8": Replays(wide, rounding(stored=lambda q: q)),
         "symmetric: 0 stays 0": zero_point,
@@ -232,6 +253,15 @@ class _Overwrites(_Linear):
         linear.weight.data.copy_(oracle.dequantize(self.q, self.scale))
 
 
+class _InTheGraph(_Linear):
+    """The weights of the layer stay alive behind the scale, and the bias is its parameter."""
+
+    def __init__(self, linear, bits=8):
+        super().__init__(linear, bits)
+        self.q, self.scale = oracle.quantize(linear.weight, bits, axis=0)
+        self.register_buffer("bias", linear.bias)
+
+
 def rounds_x(self, x):
     q, scale = oracle.quantize(x.detach(), 8)
     return F.linear(oracle.dequantize(q, scale), oracle.dequantize(self.q, self.scale), self.bias)
@@ -258,9 +288,15 @@ register(
         small("one token, no leading axes", d_in=6, d_out=4, x=(6,), seed=3),
         small("two calls", d_in=6, d_out=4, x=(3, 6), then=(dict(x=(1, 2, 6)),), seed=4),
         small("the bytes it keeps", judge=rules_systems.at_most(LIMIT), seed=5, **HELD),
+        small(
+            "what is still trained", 6, 4, judge=rules_systems.judge_learning, seed=7, mutates="learning", grad=False
+        ),
         small("the bytes it keeps, 4 bits", bits=4, judge=rules_systems.at_most(LIMIT), seed=6, **HELD),
     ),
     mistakes={
+        "detach the weights and the bias: they are still being trained": Spotted(
+            rules_systems.learning_kept, _InTheGraph, certain=True
+        ),
         "memory was not saved": Spotted(rules_systems.too_many_bytes, _Copy, certain=True),
         "no parameters: buffers": Spotted(rules_systems.more_parameters, _Parameters, also=(_Whole,)),
         "the bias is not scaled": Replays(
@@ -277,121 +313,5 @@ register(
         "bits was ignored": _EightBits,
         "the layer that was handed over was changed": _Overwrites,
         "only the weights are rounded": wrong(forward=rounds_x),
-    },
-)
-
-
-# ---- two in a byte ---------------------------------------------------------------------------------
-
-ALL = torch.arange(-8, 8, dtype=torch.int8)
-
-
-def pairs(generator=None, others=None):
-    """Every value in the low half and every value in the high half."""
-    return torch.stack([ALL, ALL.roll(5)], -1).flatten()
-
-
-def nibbles(*shape):
-    return integers(*shape, low=-8, high=7)
-
-
-def packing(low=0, high=1, mask=15, pad=0, check=True, dtype=torch.uint8, both=lambda a, b: a | (b << 4)):
-    def pack_int4(q):
-        if check and q.numel() and (int(q.min()) < -8 or int(q.max()) > 7):
-            raise ValueError("int4")
-        wide = F.pad(q.long(), (0, q.shape[-1] % 2), value=pad)
-        parts = wide[..., low::2] & mask, wide[..., high::2] & mask
-        return both(*parts).to(dtype)
-
-    return pack_int4
-
-
-def halves(q):
-    """The first half of the numbers low, the second half high."""
-    wide = F.pad(q.long(), (0, q.shape[-1] % 2)) & 15
-    low, high = wide.chunk(2, -1)
-    return (low | (high << 4)).to(torch.uint8)
-
-
-register(
-    expected=oracle.pack_int4,
-    phase=PHASE,
-    section="6.16",
-    hint="(q & 15) keeps four bits; even places low, odd places high: low | high << 4, as uint8.",
-    grad=False,
-    cases=(
-        case("7 numbers", dict(q=nibbles(7))),
-        case("3 rows of 6", dict(q=nibbles(3, 6))),
-        case("three axes, odd", dict(q=nibbles(2, 3, 5))),
-        case("all sixteen values in both halves", dict(q=given(pairs))),
-        case("one number", dict(q=nibbles(1))),
-        refusal("8 is too large", dict(q=torch.tensor([1, 8, -3], dtype=torch.int8))),
-        refusal("−9 is too small", dict(q=torch.tensor([[1, 7], [-8, -9]], dtype=torch.int8))),
-    ),
-    mistakes={
-        "even places go into the low half": packing(low=1, high=0),
-        "mask to four bits": Replays(
-            packing(mask=-1), packing(mask=-1, both=lambda a, b: a + 16 * b), packing(mask=255)
-        ),
-        "neighbours share a byte": halves,
-        "an odd end is padded with 0": Replays(packing(pad=-1), packing(pad=8)),
-        "two's complement, not plus 8": packing(both=lambda a, b: ((a + 8) & 15) | (((b + 8) & 15) << 4)),
-        "bytes are uint8": Replays(packing(dtype=torch.int8), packing(dtype=torch.int64)),
-        "outside −8 to 7 must be refused": packing(check=False),
-    },
-)
-
-
-def unpacking(low=lambda b: b & 15, high=lambda b: b >> 4, sign=True, order=(0, 1), cut=True, dtype=torch.int8):
-    def unpack_int4(packed, n):
-        wide = packed.long()
-        parts = (low(wide), high(wide))
-        found = torch.stack([parts[order[0]], parts[order[1]]], -1).flatten(-2)
-        if sign:
-            found = torch.where(found > 7, found - 16, found)
-        return (found[..., :n] if cut else found).to(dtype)
-
-    return unpack_int4
-
-
-def side_by_side(packed, n):
-    both = torch.cat([packed.long() & 15, packed.long() >> 4], -1)
-    return torch.where(both > 7, both - 16, both)[..., :n].to(torch.int8)
-
-
-def shifted(packed, n):
-    both = torch.stack([packed.long() & 15, packed.long() >> 4], -1).flatten(-2)
-    return (both - 8)[..., :n].to(torch.int8)
-
-
-def raw_bytes(*shape):
-    return given(lambda generator, others: torch.randint(256, shape, generator=generator, dtype=torch.uint8))
-
-
-register(
-    expected=oracle.unpack_int4,
-    phase=PHASE,
-    section="6.16",
-    hint="low = packed & 15, high = packed >> 4; 8 to 15 stand for −8 to −1; weave them together, cut at n.",
-    grad=False,
-    cases=(
-        case("7 numbers", dict(packed=raw_bytes(4), n=7)),
-        case("3 rows of 6", dict(packed=raw_bytes(3, 3), n=6)),
-        case("three axes, odd", dict(packed=raw_bytes(2, 3, 3), n=5)),
-        case("all 256 bytes", dict(packed=torch.arange(256, dtype=torch.uint8), n=512)),
-        case("one number", dict(packed=raw_bytes(1), n=1)),
-    ),
-    mistakes={
-        "the low half comes first": unpacking(order=(1, 0)),
-        "9 to 15 are negative numbers": unpacking(sign=False),
-        "8 is negative, too": lambda packed, n: torch.where(
-            unpacking(sign=False)(packed, n) > 8,
-            unpacking(sign=False)(packed, n) - 16,
-            unpacking(sign=False)(packed, n),
-        ),
-        "cut the padding off at n": unpacking(cut=False),
-        "neighbours share a byte": side_by_side,
-        "two's complement, not minus 8": shifted,
-        "what is unpacked is int8": Replays(unpacking(dtype=torch.int64), unpacking(dtype=torch.float64)),
     },
 )

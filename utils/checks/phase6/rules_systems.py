@@ -6,8 +6,6 @@ A sign is rule(got, request) -> bool; a judge rule(got, settled) -> (expected, g
 import math
 from functools import partial
 
-import torch
-
 
 def said(got, index=0):
     """What a call returned."""
@@ -27,13 +25,21 @@ def more_parameters(got, request):
     return not got["problem"] and (got["parameters"] or 0) > sum(weight.numel() for weight in request.weights.values())
 
 
-def at_most(n_bytes):
-    """Judge the bytes that a module keeps."""
-    return partial(judge_bytes, n_bytes=n_bytes)
+def block_copied(got, request):
+    return "the block was copied" in (got["problem"] or {"message": ""})["message"]
 
 
-def judge_bytes(got, settled, n_bytes):
-    held = said(got)
+def block_not_named(got, request):
+    return "there is no parameter block." in (got["problem"] or {"message": ""})["message"]
+
+
+def at_most(n_bytes, call=0):
+    """Judge the bytes that an object keeps after this call."""
+    return partial(judge_bytes, n_bytes=n_bytes, call=call)
+
+
+def judge_bytes(got, settled, n_bytes, call):
+    held = said(got, call)
     return None if type(held) is int and held <= n_bytes else (f"at most {n_bytes} bytes kept", f"{held} bytes")
 
 
@@ -42,6 +48,29 @@ def too_many_bytes(got, request):
     layer = request.init["args"]["linear"].options
     rows, columns = layer["d_out"], layer["d_in"]
     return request.mutates == "held" and type(said(got)) is int and said(got) >= rows * columns * 3
+
+
+def cache_grows(got, request):
+    """Are the bytes of many more tokens held than of the first twenty?"""
+    return request.mutates == "held" and said(got, -1) > 1.5 * said(got, 19)
+
+
+def sizes_not_refused(got, request):
+    sizes = {**request.init["args"], **request.init["options"]}
+    bad = sizes["window"] < 1 or sizes.get("n_sinks", 0) < 0
+    return bad and (got["problem"] or {}).get("type") != "ValueError"
+
+
+def judge_learning(got, settled):
+    """Judge which kept tensors a gradient may still reach: none."""
+    names = said(got)
+    if names == []:
+        return None
+    return "buffers that no gradient reaches: detach() what you keep", f"gradients reach {', '.join(map(str, names))}"
+
+
+def learning_kept(got, request):
+    return request.mutates == "learning" and bool(said(got))
 
 
 # ---- calls that were counted -----------------------------------------------------------------------
@@ -129,96 +158,3 @@ def judge_law(got, settled, law, part):
     if not all(0 <= draw < len(law) for draw in draws):
         return f"tokens below {len(law)}", f"{max(draws)}"
     return None
-
-
-def nearer_to(law, other, part):
-    """Do the draws follow `other` better than the law they should?"""
-    return partial(is_nearer, law=list(law), other=list(other), part=list(part))
-
-
-def is_nearer(got, request, law, other, part):
-    draws = _drawn(got, part)
-    if len(draws) < 50 or judge_law(got, None, law, part) is None:
-        return False
-    return judge_law(got, None, other, part) is None
-
-
-def is_tokens(got):
-    return all(isinstance(call["value"], torch.Tensor) for call in got["calls"])
-
-
-def always_one(got, request):
-    """Is the first new token the same in every draw, though it should not be?"""
-    draws = _drawn(got, [0, 3])
-    return len(draws) >= 50 and len(set(draws)) == 1
-
-
-# ---- one round of speculation ------------------------------------------------------------------------
-
-
-def _round(request):
-    """(p, q, uniforms) of the guesses, the tables, and how many really pass."""
-    target, draft, guess, uniforms = (
-        argument(request, name) for name in ("target_probs", "draft_probs", "draft_tokens", "uniforms")
-    )
-    p, q = target[: len(guess)].gather(-1, guess[:, None])[:, 0], draft.gather(-1, guess[:, None])[:, 0]
-    return p, q, uniforms, target, draft, _prefix(uniforms * q < p)
-
-
-def _prefix(passes):
-    return int(passes.long().cumprod(0).sum())
-
-
-def _answer(got):
-    n_accepted, token = said(got)
-    return int(n_accepted), int(token)
-
-
-def upside_down(got, request):
-    p, q, uniforms, *_, right = _round(request)
-    n = _prefix(uniforms * p < q)
-    return n != right and _answer(got)[0] == n
-
-
-def goes_on(got, request):
-    """Was counted what passes anywhere?"""
-    p, q, uniforms, *_, right = _round(request)
-    n = int((uniforms * q < p).sum())
-    return n != right and _answer(got)[0] == n
-
-
-def all_pass(got, request):
-    p, *_, right = _round(request)
-    return right < len(p) and _answer(got)[0] == len(p)
-
-
-def no_chance(got, request):
-    """Was a guess refused wherever the target likes it less?"""
-    p, q, *_, right = _round(request)
-    n = _prefix(p >= q)
-    return n != right and _answer(got)[0] == n
-
-
-def not_missed(got, request):
-    """Is the token, after a failure, one of which the draft offered enough?"""
-    p, _, _, target, draft, right = _round(request)
-    n, token = _answer(got)
-    return (
-        n == right < len(p)
-        and bool(target[n, token] + draft[n, token] > 0)
-        and bool(target[n, token] <= draft[n, token])
-    )
-
-
-def impossible_word(got, request):
-    """Is the token, after a failure, one that neither of the two could say?"""
-    p, _, _, target, draft, right = _round(request)
-    n, token = _answer(got)
-    return n == right < len(p) and 0 <= token < target.shape[-1] and not bool(target[n, token] + draft[n, token])
-
-
-def other_last_row(got, request):
-    """Did all pass, and the token is impossible in the last row?"""
-    p, *_, target, _, right = _round(request)
-    n, token = _answer(got)
-    return n == right == len(p) > 0 and not bool(target[-1, token])

@@ -5,6 +5,7 @@ import math
 from utils import oracle
 from utils.checks.exercise import Replays, case, register
 from utils.checks.phase6 import PHASE
+from utils.config import ModelConfig
 from utils.observe.codec import Fixture
 
 TOY = dict(vocab_size=1000, d_model=96, n_heads=6, n_layers=5, d_ff=320, max_len=700)
@@ -53,20 +54,23 @@ def built(change):
             whole=math.floor,
             empty=(None, None, 0.0),
             slowest=max,
+            bound=lambda compute, memory: "compute" if compute > memory else "memory",
+            least=0,
+            step=lambda batch, seconds: batch * seconds,
         ) | change(config, hardware)
         speed, power = hardware["bandwidth_bytes_per_s"], hardware["flops_per_s"]
         weights = part["parameters"] * hardware["weight_bits"] / 8
         cache = part["per_token"] * hardware["seq_len"]
-        batch = max(0, part["whole"](part["free"](hardware["memory_bytes"], weights) / cache))
+        batch = max(part["least"], part["whole"](part["free"](hardware["memory_bytes"], weights) / cache))
         flops = part["flops"](part["parameters"])
         pre = flops * part["prompt"](hardware["prompt_len"]) / power, weights / speed
-        step = batch * flops / power, part["read"](weights, batch, cache) / speed
+        step = part["step"](batch, flops / power), part["read"](weights, batch, cache) / speed
         seconds = part["slowest"](step)
-        bound = "compute" if step[0] > step[1] else "memory"
-        last = (seconds, bound, part["rate"](batch, seconds)) if batch else part["empty"]
+        bound = part["bound"](*step)
+        last = (seconds, bound, part["rate"](batch, seconds)) if batch or part["empty"] is None else part["empty"]
         values = (
             *map(float, (part["parameters"], weights, part["per_token"], cache, batch, flops, part["slowest"](pre))),
-            "compute" if pre[0] > pre[1] else "memory",
+            part["bound"](*pre),
             *last,
         )
         return dict(zip(KEYS, values, strict=True))
@@ -97,6 +101,16 @@ def without_table(config, hardware):
     return dict(parameters=count["total"] - count["embedding"] - count["positions"])
 
 
+def tied():
+    """A machine that computes a step of four sequences in exactly the time in which it reads."""
+    sizes = dict(vocab_size=512, d_model=64, n_heads=4, n_layers=2, d_ff=256, max_len=64)
+    parameters = oracle.count_parameters(ModelConfig(**sizes))["total"]
+    cache = 2 * 2 * 64 * 2 * 64  # of a sequence of 64 tokens at 16 bits
+    memory = 2 * parameters + 4 * cache
+    rates = dict(memory_bytes=memory + 5.0, bandwidth_bytes_per_s=memory * 64.0, flops_per_s=8 * parameters * 64.0)
+    return plan("computing and reading take equally long", sizes, weight_bits=16, seq_len=64, prompt_len=2, **rates)
+
+
 register(
     expected=oracle.serving_plan,
     phase=PHASE,
@@ -109,6 +123,7 @@ register(
         plan("4-bit weights, 8-bit cache", weight_bits=4, kv_bits=8),
         plan("too small for the weights", memory_bytes=1e9),
         plan("room for the weights, for no sequence", memory_bytes=1.5e9),
+        tied(),
         plan("grouped heads", config=dict(n_kv_heads=4), prompt_len=3),
         plan(
             "a small model, untied",
@@ -120,6 +135,9 @@ register(
         ),
     ),
     mistakes={
+        "compute only where it takes strictly longer": built(
+            lambda c, h: dict(bound=lambda compute, memory: "compute" if compute >= memory else "memory")
+        ),
         "one step reads the weights once": built(
             lambda c, h: dict(read=lambda weights, batch, cache: batch * (weights + cache))
         ),
@@ -155,7 +173,13 @@ register(
         ),
         "each sequence gets a token per step": built(lambda c, h: dict(rate=lambda batch, seconds: 1 / seconds)),
         "count all parameters": built(without_table),
-        "without a sequence there is no step": built(lambda c, h: dict(empty=(0.0, "memory", 0.0))),
+        "without a sequence there is no step": Replays(
+            built(lambda c, h: dict(empty=(0.0, "memory", 0.0))), built(lambda c, h: dict(empty=None))
+        ),
+        "max_batch is at least 0": Replays(
+            built(lambda c, h: dict(least=-math.inf)), built(lambda c, h: dict(least=-math.inf, empty=None))
+        ),
+        "a step computes a token for every sequence": built(lambda c, h: dict(step=lambda batch, seconds: seconds)),
     },
 )
 
@@ -229,6 +253,20 @@ def swapped(**names):
     return lambda reason, here, there: names.get(reason, reason)
 
 
+def private_first(request, device, server):
+    answer = oracle.route_request(request, device, server)
+    if answer["target"] == "refuse" and request["private"]:
+        return answer | {"reason": "privacy"}
+    return answer
+
+
+def private_before_context(request, device, server):
+    answer = oracle.route_request(request, device, server)
+    if answer["reason"] == "context" and request["private"]:
+        return answer | {"reason": "privacy"}
+    return answer
+
+
 def offline_first(request, device, server):
     answer = oracle.route_request(request, device, server)
     if answer["reason"] == "privacy" and not server["online"]:
@@ -251,7 +289,7 @@ register(
         ask("private and offline", server=dict(online=False), private=True, prompt_tokens=3000),
         ask("private, and the device will do", private=True),
         ask("offline, and the device will do", server=dict(online=False)),
-        ask("nobody holds it", prompt_tokens=20000, budget_s=1e6),
+        ask("nobody holds it", prompt_tokens=20000, budget_s=1e6, then=(dict(private=True),)),
         ask("nobody is in time", budget_s=0.3, then=(dict(private=True), dict(prompt_tokens=3000))),
         ask("only the device holds it, too slowly", server=dict(max_tokens=100), new_tokens=100),
         ask("exactly on the budget", budget_s=2.0, then=(dict(budget_s=1.999),)),
@@ -289,8 +327,13 @@ register(
         "the budget was ignored": router(in_time=lambda seconds, budget: True),
         "an offline server cannot answer": router(online=lambda server: True),
         "privacy is told before being offline": offline_first,
+        "privacy is the reason only where the server would be good": Replays(private_first, private_before_context),
         "device_context: the device could not hold it": router(
             swap=swapped(device_context="device_latency", device_latency="device_context")
+        ),
+        "device_context where the device cannot hold it, device_latency where it is too slow": Replays(
+            router(swap=swapped(device_context="device_latency")),
+            router(swap=swapped(device_latency="device_context")),
         ),
         "context: neither of the two holds it": router(
             swap=lambda reason, here, there: "context" if reason == "latency" and not (here and there) else reason

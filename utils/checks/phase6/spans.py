@@ -51,6 +51,41 @@ def unrefused(tokens, spans, sentinel_ids):
     return inputs + tokens[place:], targets + sentinel_ids[len(spans) : len(spans) + 1]
 
 
+def refuses_touching(tokens, spans, sentinel_ids):
+    order = sorted(spans)
+    if any(a[1] >= b[0] for a, b in zip(order, order[1:], strict=False)):
+        raise ValueError("spans overlap")
+    return oracle.span_corrupt(tokens, spans, sentinel_ids)
+
+
+def rest_forgotten(tokens, spans, sentinel_ids):
+    inputs, targets = oracle.span_corrupt(tokens, spans, sentinel_ids)
+    rest = len(tokens) - max((end for _, end in spans), default=0)
+    return inputs[: len(inputs) - rest], targets
+
+
+def as_given(tokens, spans, sentinel_ids):
+    """Cut in the order of the list."""
+    oracle.span_corrupt(tokens, spans, sentinel_ids)
+    inputs, targets, place = [], [], 0
+    for sentinel, (start, end) in zip(sentinel_ids, spans, strict=False):
+        inputs, place = [*inputs, *tokens[place:start], sentinel], end
+        targets += [sentinel, *tokens[start:end]]
+    return inputs + tokens[place:], targets + [sentinel_ids[len(spans)]]
+
+
+def merged(tokens, spans, sentinel_ids):
+    """Spans that touch become one."""
+    oracle.span_corrupt(tokens, spans, sentinel_ids)
+    whole = []
+    for start, end in sorted(spans):
+        if whole and whole[-1][1] == start:
+            whole[-1] = (whole[-1][0], end)
+        else:
+            whole.append((start, end))
+    return oracle.span_corrupt(tokens, whole, sentinel_ids)
+
+
 def one_each(sentinel, words):
     return [sentinel] * len(words)
 
@@ -96,6 +131,10 @@ register(
             built(answer=lambda sentinel, words: [*words, sentinel]),
             built(answer=lambda sentinel, words: words, last=lambda sentinels, n: []),
         ),
+        "the text goes on behind the last span": rest_forgotten,
+        "spans come in any order: sort them": as_given,
+        "spans may touch": Spotted(rules.touching_refused, refuses_touching, certain=True),
+        "spans that touch stay two": merged,
         "the span is gone without a trace": built(inside=lambda sentinel, words: []),
         "refuse spans that are empty, overlap or lie outside, and too few sentinels": Spotted(
             rules.span_not_refused, unrefused, certain=True

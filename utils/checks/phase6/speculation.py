@@ -1,14 +1,14 @@
-"""speculative_accept and speculative_generate."""
+"""speculative_accept: one round's verdict."""
 
 import torch
 import torch.nn.functional as F
 
 from utils import oracle
 from utils.checks.draw import given
-from utils.checks.exercise import Replays, Spotted, case, refusal, register
+from utils.checks.exercise import Replays, Spotted, case, register
 from utils.checks.phase6 import PHASE, rules_systems
-from utils.observe import fixtures
-from utils.observe.codec import Fixture, Generator
+from utils.checks.phase6 import rules_speculation as rules
+from utils.observe.codec import Generator
 
 # ---- speculative_accept ------------------------------------------------------------------------------
 # In every row the last word is impossible, and the draft misses one word only: the likeliest.
@@ -93,24 +93,33 @@ def sure_word(generator, others):
     return missed(others)
 
 
-WANTED, OFFERED = [0.5, 0.2, 0.1, 0.2], [0.1, 0.1, 0.6, 0.2]  # what is missed: 0.8 of word 0, 0.2 of word 1
+WANTED, OFFERED = [0.4, 0.4, 0.1, 0.1], [0.1, 0.1, 0.7, 0.1]  # words 0 and 1 are missed, as much as each other
 LAST = [0.1, 0.5, 0.3, 0.1]
-MISSED = (0.8, 0.2, 0.0, 0.0)
+MISSED = (0.5, 0.5, 0.0, 0.0)
 
 
-def accepting(passes=lambda p, q, u: u * q < p, prefix=True, left=lambda p, q: (p - q).relu(), cdf=False, last=None):
+def accepting(
+    passes=lambda p, q, u: u * q < p,
+    prefix=True,
+    left=lambda p, q: (p - q).relu(),
+    cdf=False,
+    last=None,
+    luck=lambda u, generator: u,
+    draw=lambda left, generator: torch.multinomial(left, 1, generator=generator),
+    count=lambda n: n,
+):
     """A wrong twin in its parts."""
 
     def speculative_accept(target_probs, draft_probs, draft_tokens, uniforms, generator):
         guess = draft_tokens[:, None]
         p, q = target_probs[: len(guess)].gather(-1, guess)[:, 0], draft_probs.gather(-1, guess)[:, 0]
-        passed = passes(p, q, uniforms).long()
+        passed = passes(p, q, luck(uniforms, generator)).long()
         n = int((passed.cumprod(0) if prefix else passed).sum())
         over = left(target_probs[n], draft_probs[n]) if n < len(guess) else (last or (lambda t: t[-1]))(target_probs)
         if cdf:
             u = torch.rand((), generator=generator, dtype=over.dtype)
-            return n, min(int(torch.searchsorted(over.cumsum(-1), u)), len(over) - 1)
-        return n, int(torch.multinomial(over + (over.sum() == 0), 1, generator=generator))
+            return count(n), min(int(torch.searchsorted(over.cumsum(-1), u)), len(over) - 1)
+        return count(n), int(draw(over + (over.sum() == 0), generator))
 
     return speculative_accept
 
@@ -159,190 +168,35 @@ register(
         ),
     ),
     mistakes={
-        "q over p is upside down: p over q": Spotted(
-            rules_systems.upside_down, accepting(passes=lambda p, q, u: u * p < q)
-        ),
-        "after the first failure nothing passes": Spotted(rules_systems.goes_on, accepting(prefix=False), certain=True),
-        "a guess may fail": Spotted(rules_systems.all_pass, accepting(passes=lambda p, q, u: u < 2)),
+        "q over p is upside down: p over q": Spotted(rules.upside_down, accepting(passes=lambda p, q, u: u * p < q)),
+        "after the first failure nothing passes": Spotted(rules.goes_on, accepting(prefix=False)),
+        "a guess may fail": Spotted(rules.all_pass, accepting(passes=lambda p, q, u: u < 2)),
         "the guess passes if the target likes it more: chance plays its part": Spotted(
-            rules_systems.no_chance, accepting(passes=lambda p, q, u: p >= q)
+            rules.no_chance, accepting(passes=lambda p, q, u: p >= q)
         ),
         "draw from what the draft missed": Spotted(
-            rules_systems.not_missed,
+            rules.not_missed,
             accepting(left=lambda p, q: p),
             also=(accepting(left=lambda p, q: q),),
             certain=True,
         ),
-        "divide what is left by its sum": Spotted(rules_systems.impossible_word, accepting(cdf=True), certain=True),
+        "divide what is left by its sum": Spotted(rules.impossible_word, accepting(cdf=True), certain=True),
         "when all pass, the last row speaks": Spotted(
-            rules_systems.other_last_row, accepting(last=lambda target: target[-2]), certain=True
+            rules.other_last_row, accepting(last=lambda target: target[-2]), certain=True
+        ),
+        "n_accepted counts the guesses that stand, without the token after them": Spotted(
+            rules.one_too_many, accepting(count=lambda n: n + 1)
+        ),
+        "compare uniforms · q with p: the draft counts, too": Spotted(
+            rules.without_the_draft, accepting(passes=lambda p, q, u: u < p)
+        ),
+        "judge with the uniforms that were handed over": Replays(
+            accepting(luck=lambda u, generator: torch.rand(len(u), generator=generator, dtype=u.dtype)),
+            accepting(luck=lambda u, generator: torch.rand(len(u), generator=generator)),
+        ),
+        "draw what was missed, do not take the largest": Spotted(
+            rules.always_the_best, accepting(draw=lambda left, generator: left.argmax()), certain=True
         ),
         "strictly below": accepting(passes=lambda p, q, u: u * q <= p),
-    },
-)
-
-# ---- speculative_generate ----------------------------------------------------------------------------
-
-PROMPT = torch.tensor([[3, 1, 4]])
-GOOD, EQUAL, BAD = dict(wander=0.5, name="draft"), dict(name="draft"), dict(seed=2, name="draft")
-
-
-def speak(name, draft, new=9, counts="", prompt=PROMPT, sharp=2.0, seed=4, times=1, **options):
-    """A run; `counts` says whose calls are counted and reported in place of the answer."""
-    args = dict(
-        target=Fixture("speaker", dict(sharp=sharp, seed=seed, counts=counts == "target")),
-        draft=Fixture("speaker", dict(sharp=sharp, seed=seed) | draft | dict(counts=counts == "draft")),
-        prompt=prompt,
-        max_new_tokens=new,
-    )
-    kept = {key: options.pop(key) for key in ("kind", "judge") if key in options}
-    args |= dict(temperature=0.0, generator=Generator(5)) | options
-    return case(name, args, then=(args,) * (times - 1), mutates=counts, **kept)
-
-
-SURE = dict(sharp=5.0, seed=2)  # at temperature 1 it says one word, at 4 many
-
-
-def law(place, temperature, vocab_size=7):
-    """What the target says at this place after the prompt."""
-    target = fixtures.build("speaker", SURE | dict(vocab_size=vocab_size))
-    chances = (target(PROMPT)[0, -1] / temperature).softmax(-1)
-    if place == 0:
-        return tuple(chances.tolist())
-    nexts = [torch.cat([PROMPT, torch.tensor([[word]])], 1) for word in range(vocab_size)]
-    return tuple(
-        sum(c * (target(n)[0, -1] / temperature).softmax(-1) for c, n in zip(chances, nexts, strict=True)).tolist()
-    )
-
-
-def soft(logits, temperature):
-    """The probabilities at a temperature, 0 being all on the best one."""
-    if temperature == 0:
-        return F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
-    return (logits / temperature).softmax(-1)
-
-
-def generating(
-    most=lambda n_draft, needed: min(n_draft, needed - 1),
-    rows=lambda logits, length: logits[length - 1 :],
-    judge=oracle.speculative_accept,
-    kept=lambda guess, n: guess[:n],
-    end=lambda new, eos_id: new[: new.index(eos_id) + 1] if eos_id in new else None,
-    cut=True,
-    temper=lambda temperature: temperature,
-    only_new=False,
-    again=lambda target, guess: None,
-):
-    """A wrong twin in its parts."""
-
-    @torch.no_grad()
-    def speculative_generate(
-        target, draft, prompt, max_new_tokens, n_draft=4, temperature=1.0, eos_id=None, generator=None
-    ):
-        tokens, finish, warm = prompt[:1], prompt.shape[1] + max_new_tokens, temper(temperature)
-        while tokens.shape[1] < finish:
-            length, guess, offered = tokens.shape[1], tokens, []
-            for _ in range(most(n_draft, finish - length)):
-                offered.append(soft(draft(guess)[0, -1], warm))
-                guess = torch.cat([guess, torch.multinomial(offered[-1], 1, generator=generator)[None]], 1)
-            again(target, guess)
-            wanted = soft(rows(target(guess)[0], length), warm)[: len(offered) + 1]
-            offered = torch.stack(offered) if offered else wanted[:0]
-            uniforms = torch.rand(len(offered), generator=generator, dtype=wanted.dtype)
-            n, last = judge(wanted, offered, guess[0, length:], uniforms, generator)
-            new = [*kept(guess[0, length:].tolist(), n), last]
-            ended = end(new, eos_id)
-            new = ended or new
-            tokens = torch.cat([tokens, torch.tensor([new])], 1)
-            if ended:
-                break
-        tokens = tokens[:, :finish] if cut else tokens
-        return tokens[:, prompt.shape[1] :] if only_new else tokens
-
-    return speculative_generate
-
-
-def never_fails(wanted, offered, guess, uniforms, generator):
-    return len(guess), int(torch.multinomial(wanted[-1], 1, generator=generator))
-
-
-def one_by_one(target, guess):
-    for end in range(1, 3):
-        target(guess[:, :-end])
-
-
-CALLS = 14  # tokens of the counted runs
-
-register(
-    expected=oracle.speculative_generate,
-    phase=PHASE,
-    section="6.21",
-    hint="a round: min(n_draft, needed − 1) guesses, one target call, speculative_accept, cut at eos.",
-    grad=False,
-    cases=(
-        speak("a good draft", GOOD),
-        speak("the draft is the target", EQUAL, n_draft=3),
-        speak("a bad draft", BAD, n_draft=1),
-        speak("a bad draft, four guesses", BAD, new=7),
-        speak("one token", GOOD, new=1, seed=1),
-        speak("no token", GOOD, new=0),
-        speak(
-            "another prompt, hot draft", dict(wander=2.0, name="draft"), prompt=torch.tensor([[6]]), n_draft=3, seed=2
-        ),
-        speak("eos inside a draft", EQUAL, new=12, eos_id=5),
-        speak("eos in the prompt does not count", GOOD, eos_id=3, seed=3, prompt=torch.tensor([[3, 1, 3]]), new=4),
-        speak("draft calls", EQUAL, CALLS, "draft", judge=rules_systems.asked(11)),
-        speak("target calls, the draft is the target", EQUAL, CALLS, "target", judge=rules_systems.asked(3, 3)),
-        speak("target calls, one guess", EQUAL, CALLS, "target", n_draft=1, judge=rules_systems.asked(7, 7)),
-        speak("target calls, a bad draft", BAD, CALLS, "target", judge=rules_systems.asked(CALLS)),
-        speak(
-            "the law of the first token at temperature 4",
-            dict(wander=2.0, name="draft"),
-            2,
-            n_draft=2,
-            temperature=4.0,
-            times=50,
-            kind="chance",
-            **SURE,
-            judge=rules_systems.follows(law(0, 4.0), [0, 3]),
-        ),
-        refusal(
-            "two prompts",
-            dict(
-                target=Fixture("speaker", {}),
-                draft=Fixture("speaker", EQUAL),
-                prompt=torch.tensor([[1, 2], [3, 4]]),
-                max_new_tokens=3,
-                temperature=0.0,
-                generator=Generator(5),
-            ),
-        ),
-    ),
-    mistakes={
-        "rejected tokens are dropped": generating(kept=lambda guess, n: guess),
-        "no more than max_new_tokens": Replays(
-            generating(most=lambda n_draft, needed: n_draft, cut=False),
-            generating(most=lambda n_draft, needed: min(n_draft, needed), cut=False),
-        ),
-        "at most n_draft guesses, and none that is not needed": Spotted(
-            rules_systems.asked_more("draft", 11), generating(most=lambda n_draft, needed: n_draft + 1)
-        ),
-        "one call of the target for a whole round": Spotted(
-            rules_systems.asked_more("target", 7), generating(again=one_by_one)
-        ),
-        "row i of the target judges guess i": generating(
-            rows=lambda logits, length: torch.cat([logits[length:], logits[-1:]])
-        ),
-        "the target decides": generating(judge=never_fails),
-        "eos may stand inside a draft": Replays(
-            generating(end=lambda new, eos_id: new if new[-1] == eos_id else None),
-            generating(end=lambda new, eos_id: None),
-            generating(end=lambda new, eos_id: new if eos_id in new else None),
-        ),
-        "the prompt stands before the answer": generating(only_new=True),
-        "eos itself stays": generating(
-            end=lambda new, eos_id: new[: new.index(eos_id)] or None if eos_id in new else None
-        ),
-        "temperature was ignored": Spotted(rules_systems.always_one, generating(temper=lambda temperature: 0.0)),
     },
 )

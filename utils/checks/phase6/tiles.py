@@ -116,6 +116,11 @@ def whole_table_besides(q, k, v, q_block, kv_block, causal=False):
     return oracle.tiled_attention(q, k, v, q_block, kv_block, causal)
 
 
+def low_instead_of_nothing(q, k, v, q_block, kv_block, causal=False):
+    out, total = oracle.tiled_attention(q, k, v, q_block, kv_block, causal)
+    return out, total.clamp(min=-1e9)
+
+
 def far_below(*shape, shift):
     return normal(*shape, std=0.02, shift=shift)
 
@@ -193,6 +198,9 @@ register(
         ),
         "take the maximum off before exp": Spotted(rules.nan_far_below, without_maximum),
         "skip a tile that lies in the future: NaN times 0 is NaN": Spotted(rules.nan_too_far, wrong(skip=False)),
+        "a query that sees nothing: out 0, logsumexp −∞": Spotted(
+            rules.blind_rows, low_instead_of_nothing, certain=True
+        ),
         "that is plain attention": Spotted(rules.whole_table, whole_table_besides),
     },
 )

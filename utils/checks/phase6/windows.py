@@ -3,8 +3,8 @@
 import torch
 
 from utils import oracle
-from utils.checks.exercise import Replays, case, refusal, register
-from utils.checks.phase6 import PHASE
+from utils.checks.exercise import Replays, Spotted, case, refusal, register
+from utils.checks.phase6 import PHASE, rules_systems
 
 
 def band(visible):
@@ -64,10 +64,32 @@ register(
 )
 
 
+class _Hoard(oracle.RollingKVCache):
+    """Everything ever seen is kept; each answer picks from it: right, but it grows."""
+
+    def __init__(self, window, n_sinks=0):
+        super().__init__(window, n_sinks)
+        self.chunks = []
+
+    def append(self, k, v):
+        self.chunks.append((k, v))
+        keys, values = (torch.cat(parts, dim=2) for parts in zip(*self.chunks, strict=True))
+        kept = right(self)
+        return keys[:, :, kept], values[:, :, kept], kept
+
+    @property
+    def length_seen(self):
+        return sum(k.shape[2] for k, _ in self.chunks)
+
+    @property
+    def length(self):
+        return self.length_seen
+
+
 def keeping(places, renumber=False, length=None, size=None, values=None):
     """A wrong twin: places(cache, old) are kept, `old` being there before the chunk; values: of other places."""
 
-    class Wrong(oracle.RollingKVCache):
+    class Wrong(_Hoard):
         def append(self, k, v):
             old = self.length_seen
             self.chunks.append((k, v))
@@ -76,10 +98,6 @@ def keeping(places, renumber=False, length=None, size=None, values=None):
             shown = torch.arange(len(kept)) if renumber else kept
             picked = kept if values is None else values(self, kept)
             return keys[:, :, kept], rest[:, :, picked], shown
-
-        @property
-        def length_seen(self):
-            return sum(k.shape[2] for k, _ in self.chunks)
 
         @property
         def length(self):
@@ -117,6 +135,12 @@ def late(cache, old):
     return places[(places < cache.n_sinks) | (places >= min(old, max(0, old - cache.window + 1)))]
 
 
+def chunk_whole(cache, old):
+    """What is new stays whole, whatever the window."""
+    places = here(cache)
+    return places[(places < cache.n_sinks) | (places >= len(places) - cache.window) | (places >= old)]
+
+
 def sinks_of_first_chunk(cache, old):
     first = cache.chunks[0][0].shape[2]
     places = here(cache)
@@ -133,13 +157,14 @@ class _Lax(oracle.RollingKVCache):
     """Takes any sizes."""
 
     def __init__(self, window, n_sinks=0):
-        self.window, self.n_sinks, self.chunks = window, n_sinks, []
+        self.window, self.n_sinks, self.seen, self.first, self.last = max(window, 1), max(n_sinks, 0), 0, None, None
 
 
 def chunk(length, heads=3, batch=2):
     return dict(method="append", k=(batch, heads, length, 4), v=(batch, heads, length, 5))
 
 
+LONG, LIMIT = 40, 3000  # tokens fed one by one; bytes of 20 of them, at a window of 6 and 2 sinks
 COUNTS = (dict(method="length"), dict(method="size"))
 
 
@@ -163,6 +188,15 @@ register(
         rolling("chunks of 2, 2, 3", 4, 2, 2, 2, 3, 1, batch=1),
         rolling("2 places, 3 sinks, chunks of 2", 2, 3, 2, 2, 2, 1),
         rolling("a chunk longer than everything", 3, 1, 9, 2, heads=1),
+        case(
+            "the bytes it keeps after 40 tokens",
+            chunk(1, heads=2, batch=1),
+            then=(chunk(1, heads=2, batch=1),) * (LONG - 1),
+            init=dict(window=6, n_sinks=2),
+            kind="chance",  # weighed by a rule: the twins of other mistakes need not be thrifty
+            mutates="held",
+            judge=rules_systems.at_most(LIMIT, call=-1),
+        ),
         refusal("window 0", chunk(1), init=dict(window=0)),
         refusal("−1 sinks", chunk(1), init=dict(window=2, n_sinks=-1)),
     ),
@@ -179,6 +213,8 @@ register(
             keeping(lambda cache, old: here(cache)),
             keeping(lambda cache, old: here(cache), size=formula),
             keeping(late),
+            keeping(chunk_whole),
+            keeping(chunk_whole, size=formula),
         ),
         "the first n_sinks tokens ever, in whatever chunk": keeping(sinks_of_first_chunk),
         "the sinks come on top of the window": keeping(inside),
@@ -189,6 +225,9 @@ register(
             keeping(right, size=lambda cache: cache.length_seen),
             keeping(right, size=lambda cache: cache.window + cache.n_sinks),
         ),
-        "bad sizes must be refused": _Lax,
+        "forget what is no longer kept: the cache still grows": Spotted(
+            rules_systems.cache_grows, _Hoard, certain=True
+        ),
+        "bad sizes must be refused": Spotted(rules_systems.sizes_not_refused, _Lax, certain=True),
     },
 )

@@ -1,0 +1,124 @@
+"""The drill in JupyterLab, in a real browser, by keyboard alone."""
+
+import shutil
+import sys
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+from playwright.sync_api import sync_playwright
+
+from autograde.course import ROOT
+from tests.lab import CHROMIUM, VIEWPORT, Notebook, Server
+from utils.drills.store import Store
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not BROWSER, reason="no Chromium here (Debian: sudo apt install chromium)"),
+]
+CELL = """
+from utils.drills import Card, Question
+from utils.drills.notebook import _show
+from utils.drills.session import Session
+from utils.drills.store import Store
+
+about = dict(answer="Because.", section="2.3", minutes=2, level="junior", phase=2)
+deck = [
+    Card("phase2/a", "choice", prompt="Which axis?", options=("keys", "queries"), right=0, because=("a", "b"), **about),
+    Card("phase2/b", "numeric", prompt="", make=lambda rng: Question("Two and two?", 4.0, "", 0, {}, ""), **about),
+    Card("phase2/c", "recall", prompt="Why divide?", rubric=({"points": 1, "for": "the variance"},), **about),
+]
+_show(Session(deck, Store(), seed=1))
+"""
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """JupyterLab on a folder with one notebook, and a page of a browser that has opened it."""
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    lesson = new_notebook(cells=[new_code_cell(CELL), new_code_cell("1 + 1")], metadata=kernel)
+    nbformat.write(lesson, tmp_path / "drill.ipynb")
+
+    def command(port):
+        options = {
+            "ServerApp.root_dir": tmp_path,
+            "ServerApp.port": port,
+            "IdentityProvider.token": "t",
+            "ServerApp.open_browser": False,
+            "ServerApp.allow_root": True,
+        }
+        return [sys.executable, "-m", "jupyterlab", *(f"--{name}={value}" for name, value in options.items())]
+
+    home = tmp_path / "progress"
+    server = Server(command, tmp_path, tmp_path / "home", PYTHONPATH=ROOT, TRANSFORMER_WORKBOOK_HOME=home)
+    try:
+        server.answers("t")
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=BROWSER, args=CHROMIUM)
+            page = browser.new_page(viewport=VIEWPORT)
+            yield Notebook(page, f"http://127.0.0.1:{server.port}/lab/tree/drill.ipynb?token=t", server.tail), home
+            browser.close()
+    finally:
+        server.stop()
+
+
+class Hands:
+    """On the keyboard of a notebook's first cell; a mouse there is none."""
+
+    def __init__(self, notebook):
+        self.notebook, self.keyboard = notebook, notebook.page.keyboard
+        self.place = notebook.cell(0).locator(".jp-OutputArea").first
+
+    def reads(self, text):
+        self.notebook.until(lambda: text in self.place.inner_text(), f"{text!r} on the card")
+
+    def arrives(self):
+        """Wait until the focus is on the card: without a key pressed."""
+        inside = "!!document.activeElement.closest('.jp-OutputArea')"
+        self.notebook.until(lambda: self.notebook.page.evaluate(inside), "the focus on the card")
+
+    def press(self, name):
+        """Go with Tab to the control of this name, from where the focus is, and press Space."""
+        self.arrives()
+        for _ in range(12):
+            active = self.notebook.page.evaluate("document.activeElement.innerText || document.activeElement.type")
+            if active.strip() == name:
+                return self.keyboard.press("Space")
+            self.keyboard.press("Tab")
+        raise AssertionError(f"Tab never came to {name}")
+
+    def type(self, text):
+        self.arrives()
+        self.keyboard.type(text)
+
+
+def test_three_cards_by_keyboard(lab):
+    """Without a mouse: a choice by its number, a number with Enter, a written answer with ticks, to the last page?"""
+    notebook, home = lab
+    notebook.run(0)
+    hands = Hands(notebook)
+    hands.reads("Which axis?")
+    hands.arrives()
+    hands.press("2")
+    hands.reads("A model answer")
+    hands.press("Next card")
+    hands.reads("Two and two?")
+    hands.type("2+2")
+    hands.keyboard.press("Enter")
+    hands.reads("Right: 4")
+    hands.press("Next card")
+    hands.reads("Why divide?")
+    hands.type("because of the variance")
+    hands.press("Answer")
+    hands.reads("Tick what you said")
+    hands.arrives()
+    hands.press("checkbox")
+    hands.press("Answer")
+    hands.reads("1 of 1 points")
+    notebook.screenshot("drill")
+    hands.press("Next card")
+    hands.reads("That is all for now")
+    with Store(home / "workbook.db") as store:
+        assert len(store.events("review")) == 3 and store.events(subject="phase2/b")[0].score == 1
+        assert store.events(subject="phase2/c")[0].score == 1

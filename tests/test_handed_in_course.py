@@ -1,0 +1,133 @@
+"""Weights on their whole way: handed in, taken in, judged, recorded, by both graders; and those of a real model."""
+
+import functools
+import math
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+from nbgrader.converters import Autograde
+
+from autograde import grade
+from autograde.build import render, write
+from autograde.course import load_config, run_step
+from autograde.exams import Papers
+from autograde.intake import HandedIn, around
+from autograde.marking import Marker
+from autograde.sandbox import Limits
+from tests import sample_course
+from tests.test_handed_in import NAME, PHASE, RANKS, marked
+from tests.weight_files import model, packed
+from utils.data import translation
+
+pytestmark = pytest.mark.slow
+LESSON = f'''\
+# %% [markdown]
+# # What is handed in
+
+# %% tags=["setup"]
+from utils import check
+
+# %% exercise="average_gradients"
+def average_gradients(gradients, counts):
+    """What ranks agree on."""
+    ### BEGIN SOLUTION
+{RANKS.partition("counts):")[2].strip(chr(10))}
+    ### END SOLUTION
+
+# %% check="average_gradients"
+check(average_gradients, points=3)
+
+# %% exercise="{NAME}"
+def {NAME}():
+    """Where the weights lie."""
+    ### BEGIN SOLUTION
+    return "weights.safetensors"
+    ### END SOLUTION
+
+# %% check="{NAME}"
+check({NAME}, points=10)
+'''
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """A course of this one lesson; four have handed in the solution, each with another file."""
+    root = sample_course.make_root(tmp_path_factory.mktemp("capstone"))
+    (root / "solutions" / PHASE).mkdir(parents=True)
+    (root / "solutions" / PHASE / f"{PHASE}.py").write_text(LESSON, encoding="utf-8")
+    write(root, render(root))
+    files = {"ada": trained(), "bob": packed(model()), "eve": b"\x80\x04 a pickle", "zoe": None}
+    for student, raw in files.items():
+        sample_course.submit(root, student, sample_course.read(root, "solutions", PHASE), PHASE)
+        if raw is not None:
+            (root / "autograde" / "submitted" / student / PHASE / "weights.safetensors").write_bytes(raw)
+    return root
+
+
+@functools.cache
+def trained(steps=900):
+    """The bytes of a small model that has learned the grammar's language: about a minute and a half of one core."""
+    corpus = translation.corpus(n_pairs=20_000)
+    made = model(d_model=120, n_heads=3, d_ff=240, n_layers=2)
+    optimizer = torch.optim.AdamW(made.parameters(), lr=0.003)
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = 0.003 * min(1.0, (step + 1) / 50) * (1 + math.cos(math.pi * step / steps)) / 2
+        batch = corpus.batch(0, step, 64)
+        logits = made(batch["src"], batch["tgt_in"], batch["src_pad_mask"], batch["tgt_pad_mask"])
+        kept = batch["tgt_pad_mask"]
+        loss = torch.nn.functional.cross_entropy(logits[kept], batch["tgt_out"][kept])
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(made.parameters(), 1.0)
+        optimizer.step()
+    return packed(made)
+
+
+def points(results):
+    return {one.student: one.points for one in results}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_class_is_graded_with_its_weights(course, workers):
+    """Do honest weights earn all points, the others none for them, and everybody those of the other exercise?"""
+    grade.register_all(course, [PHASE])
+    with grade.Run(course, workers=workers) as run:
+        results = list(run.grade(grade.submissions(course)))
+    assert points(results) == {"ada": 13, "bob": 3, "eve": 3, "zoe": 3}
+    place = course / "autograde" / "autograded" / "zoe" / PHASE
+    assert [path.name for path in place.glob("*")] == [f"{PHASE}.ipynb"]
+    told = nbformat.read(place / f"{PHASE}.ipynb", as_version=4).cells[-1].outputs[0].text
+    assert "there is no weights.safetensors beside the notebook" in told
+
+
+def test_only_new_weights_are_graded_again(course):
+    """Does --resume leave all alone but the one whose file changed?"""
+    place = course / "autograde" / "submitted" / "zoe" / PHASE / "weights.safetensors"
+    place.write_bytes((course / "autograde" / "submitted" / "ada" / PHASE / "weights.safetensors").read_bytes())
+    try:
+        with grade.Run(course, resume=True) as run:
+            done = {s: run._task(s, p).result is not None for s, p in grade.submissions(course)}
+            results = list(run.grade([("zoe", PHASE)]))
+        assert done == {"ada": True, "bob": True, "eve": True, "zoe": False} and points(results) == {"zoe": 13}
+    finally:
+        os.remove(place)
+
+
+def test_plain_nbgrader_weighs_them_too(course):
+    """Does nbgrader's own command, with our steps, find the file that lay beside the notebook?"""
+    worked, log = run_step(around(Autograde), load_config(course), PHASE, "ada")
+    assert worked, log
+    place = Path(course, "autograde", "autograded", "ada", PHASE)
+    told = nbformat.read(place / f"{PHASE}.ipynb", as_version=4).cells[-1].outputs[0].text
+    assert told.startswith(f"✓ {NAME} · 10/10")
+
+
+def test_a_real_model_earns_its_points_from_other_secrets():
+    """Does one trained model earn everything, whatever secret draws the sentences?"""
+    raw = trained()
+    for key in (b"a" * 32, b"b" * 32):
+        with Marker(PHASE, Papers(key), Limits(cell=60.0, notebook=300.0)) as marker:
+            assert marked(marker, HandedIn(raw))[0] == 10

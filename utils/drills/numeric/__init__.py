@@ -1,0 +1,1 @@
+"""Numeric cards: functions that make a question from a random generator, a module per phase."""
