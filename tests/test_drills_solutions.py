@@ -21,7 +21,7 @@ def solution(task):
     return next("".join(cell["source"]) for cell in cells if cell.get("id") == f"{task.name}-build")
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", CODE)
 def test_the_solution_passes_on_its_card(name):
     """Typed on the card, with nothing but its own cell: right, twist included; and the blank cell is no answer?"""
     asked = ask(CODE[name], 0)

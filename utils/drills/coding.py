@@ -1,5 +1,6 @@
 """Code drills: one for each exercise, made from the release; a twist and follow-ups where cards/*.toml has some."""
 
+from utils.checks.deliveries import DELIVERIES
 from utils.drills.card import Card, Twist
 from utils.drills.schema import CardError
 
@@ -8,7 +9,7 @@ LEVEL = {"core": "junior", "more": "senior", "stretch": "staff"}
 
 
 def code_cards(tasks, written):
-    """A Card of kind "code" for each task.
+    """A Card of kind "code" for each task but those that are judged by a file.
 
     written: {exercise: (table of [[code]], file)}
     """
@@ -17,7 +18,7 @@ def code_cards(tasks, written):
         for name, place in unknown:
             if name is None or int(place[5]) in phases:
                 raise CardError(f"{place}, code drill {name}: no exercise has this name")
-    return [_card(task, *written.get(task.name, ({}, ""))) for task in tasks.values()]
+    return [_card(task, *written.get(task.name, ({}, ""))) for task in tasks.values() if task.name not in DELIVERIES]
 
 
 def _card(task, parts, place):

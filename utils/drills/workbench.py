@@ -63,16 +63,17 @@ def judge_code(card, source):
         raise Unclear("It still raises NotImplementedError.")
     if not report.passed or card.twist is None:
         return report, None
-    return report, evaluate(card.exercise, obj, cases=(twist_case(card.twist),), own_twin_allowed=False)
+    twist = twist_case(card.twist, find(card.exercise).visible[0].atol)
+    return report, evaluate(card.exercise, obj, cases=(twist,), own_twin_allowed=False)
 
 
 # ---- cases that are written ----------------------------------------------------------------------
 
 
-def twist_case(twist):
-    """The case of a check that a twist's TOML describes."""
+def twist_case(twist, atol=None):
+    """The case of a check that a twist's TOML describes, as exact as the check's own: atol is its first case's."""
     specs = {key: {name: _spec(value) for name, value in table.items()} for key, table in twist.specs.items()}
-    return case(twist.name, **specs)
+    return case(twist.name, atol=atol, **specs)
 
 
 def _spec(value):
