@@ -542,6 +542,7 @@ with need("GPT"):
 
 # %% tags=["demo"]
 with need("GPT"):
+    GPT(SIZES)  # a blank one waits here
     generate = mine("generate")
     prompt = torch.tensor([[ID[word] for word in "the soup was warm and".split()]])
     for temperature in (0.0, 0.7):

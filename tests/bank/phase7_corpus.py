@@ -59,7 +59,7 @@ def pythons_hash_of_text(documents, val_share):
     return cut([abs(hash(document.decode("latin-1"))) % 997 / 997 for document in documents], val_share)
 
 
-@wrong("split_corpus", says="hash() is another one in each process")
+@wrong("split_corpus")  # the name is given where the process draws hashes anew, as most do
 def pythons_hash_by_its_method(documents, val_share):
     refuse(val_share)
     return cut([document.__hash__() % 1000 / 1000 for document in documents], val_share)

@@ -154,7 +154,7 @@ register(
         search("an early end that loses in the end", tree(3, 3, **LATE), 2, 3, 1.2),
         search("nothing ends before max_len", tree(4, 3, eos_bias=-9.0), 3, 3, 1.2),
         search("some tokens forbidden", tree(4, 4, forbidden=0.4), 4, 4),
-        search("fewer possible words than beams", tree(4, 3, forbidden=0.8), 4, 3),
+        search("fewer possible words than beams", tree(4, 3, forbidden=1.0), 4, 3),
         search("eos 2, bos 9", tree(4, 3, eos_bias=0.5, eos=2), 2, 3, eos=2, bos=9),
         search("one step", tree(4, 1), 3, 1),
         search("much ends early", tree(3, 4, eos_bias=2.5), 3, 4),
