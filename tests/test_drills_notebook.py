@@ -1,5 +1,7 @@
 """The drill in a notebook, its widgets moved as a front end moves them."""
 
+import threading
+
 import pytest
 
 from tests.drill_cards import RIGHT, STUB, Clock, bug, choice, code, numeric, recall, shapes
@@ -8,7 +10,7 @@ from utils.drills import notebook
 from utils.drills.interview import Interview
 from utils.drills.notebook import Panel, drills
 from utils.drills.session import Session
-from utils.drills.store import HOME, Event, Store
+from utils.drills.store import HOME, Event, Store, StoreError
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -43,6 +45,28 @@ def test_a_choice_is_answered_and_the_next_card_comes(store):
     assert all(button.disabled for button in drill.options) and store.events("review")[0].score == 1
     drill.next.click()
     assert "1 of 1 right" in drill.prompt.value and shown(drill) == []
+
+
+def test_a_button_may_be_pressed_from_another_thread(store):
+    """As JupyterLab does: is the answer recorded and the next card shown?"""
+    drill = panel(store, choice("phase2/a"), choice("phase2/b", prompt="Second?"))
+    for press in (drill.options[0].click, drill.next.click):
+        thread = threading.Thread(target=press)
+        thread.start()
+        thread.join()
+    assert "Second?" in drill.prompt.value and len(store.events("review")) == 1
+
+
+def test_what_the_file_refuses_is_said_on_the_card(store, monkeypatch):
+    """No room on the disk: a sentence, the card stays?"""
+
+    def full(*review):
+        raise StoreError("workbook.db could not be written: disk is full")
+
+    drill = panel(store, choice())
+    monkeypatch.setattr(drill.session.schedule, "review", lambda *review, **data: full())
+    drill.options[0].click()
+    assert "disk is full" in drill.said.value and drill.session.asked
 
 
 def test_nothing_chosen_is_no_answer(store):

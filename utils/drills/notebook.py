@@ -5,6 +5,7 @@ Everything is reached with Tab, Space, Enter and the arrows; after each answer t
 
 import asyncio
 import contextlib
+import threading
 
 import ipywidgets as widgets
 
@@ -52,6 +53,7 @@ class Panel:
 
     def __init__(self, session):
         self.session = session
+        self._turn = threading.RLock()  # the clock ticks in one thread, JupyterLab presses buttons in another
         Panel.latest = self
         self.head, self.prompt, self.said = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.place, self.ticks = widgets.VBox(), widgets.VBox()
@@ -111,12 +113,12 @@ class Panel:
     def _option(self, place, text):
         """A button that chooses: its number is on it, its text above and in the tooltip."""
         button = widgets.Button(description=f"{place + 1}", tooltip=text, layout=AUTO)
-        button.on_click(lambda _: self.submit(place))
+        button.on_click(lambda _: self._do(self.submit, place))
         return button
 
     def _line(self, text, hint):
         field = widgets.Text(text, placeholder=hint, continuous_update=True, layout=WIDE)
-        field.on_msg(lambda _, said, __: self.submit() if said.get("event") == "submit" else None)  # Enter
+        field.on_msg(lambda _, said, __: self._do(self.submit) if said.get("event") == "submit" else None)  # Enter
         field.observe(lambda _: self._typed(), names="value")
         return field
 
@@ -128,8 +130,16 @@ class Panel:
 
     def _button(self, text, action, icon):
         button = widgets.Button(description=text, icon=icon, layout=AUTO)
-        button.on_click(lambda _: action())
+        button.on_click(lambda _: self._do(action))
         return button
+
+    def _do(self, action, *words):
+        """What a button or Enter starts; what cannot be done is said on the card."""
+        with self._turn:
+            try:
+                action(*words)
+            except (Unclear, StoreError) as error:
+                self.said.value = html(str(error))
 
     def _offer(self, *buttons):
         """Show these buttons and no others."""
@@ -143,7 +153,11 @@ class Panel:
         await asyncio.sleep(0.5)
         self._focus()  # not before: what is not on the page yet cannot have it
         while Panel.latest is self:
-            self._refresh()
+            if self._turn.acquire(blocking=False):  # while code is being run the clock stands still
+                try:
+                    self._refresh()
+                finally:
+                    self._turn.release()
             await asyncio.sleep(1)
 
     # ---- what is done ----
@@ -164,12 +178,7 @@ class Panel:
             return
         if asked.card.kind in ("code", "bug"):
             self.said.value = html("Running it …")
-        try:
-            feedback = self.session.answer(self._given() if chosen is None else chosen)
-        except (Unclear, StoreError) as error:
-            self.said.value = html(str(error))
-            return
-        self._finish(feedback)
+        self._finish(self.session.answer(self._given() if chosen is None else chosen))
 
     def give_up(self):
         self._finish(self.session.give_up())
@@ -198,5 +207,6 @@ class Panel:
         self._refresh()
 
     def _typed(self):
-        if self.session.asked:
-            self.session.keep("\n".join(field.value for field in self.fields))
+        with self._turn:
+            if self.session.asked:
+                self.session.keep("\n".join(field.value for field in self.fields))
