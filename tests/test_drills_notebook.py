@@ -1,5 +1,6 @@
 """The drill in a notebook, its widgets moved as a front end moves them."""
 
+import asyncio
 import threading
 
 import pytest
@@ -87,6 +88,29 @@ def test_enter_answers_a_number(store):
     assert store.events("review")[0].score == 1
     press_enter(drill.fields[0])
     assert len(store.events("review")) == 1
+
+
+def test_enter_waits_for_the_last_letters(store):
+    """The front end sends Enter before the letters it still holds back: is the whole number judged, once?"""
+
+    async def type_fast():
+        drill = panel(store, numeric())
+        answer = str(int(drill.session.asked.question.answer))
+        drill.fields[0].value = answer[:1]
+        press_enter(drill.fields[0])
+        press_enter(drill.fields[0])
+        await asyncio.sleep(notebook.SETTLED / 2)
+        drill.fields[0].value = answer
+        await asyncio.sleep(2 * notebook.SETTLED)
+        notebook.Panel.latest = None
+
+    asyncio.run(type_fast())
+    assert [event.score for event in store.events()] == [1]
+
+
+def test_the_hint_is_shown_as_it_is(store):
+    """2*12*64 in the hint: stars, and no italics?"""
+    assert "2*12*64" in panel(store, numeric()).place.children[0].value
 
 
 def test_a_written_answer_is_ticked(store):

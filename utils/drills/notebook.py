@@ -6,6 +6,8 @@ Everything is reached with Tab, Space, Enter and the arrows; after each answer t
 import asyncio
 import contextlib
 import threading
+import time
+from html import escape
 
 import ipywidgets as widgets
 
@@ -20,6 +22,7 @@ from utils.drills.store import Store, StoreError
 
 WIDE = {"width": "100%"}
 AUTO = {"width": "max-content"}
+SETTLED = 0.4  # seconds without a letter
 STYLE = "<style>.workbook-code textarea { font-family: monospace; white-space: pre; }</style>"
 
 
@@ -57,16 +60,18 @@ class Panel:
         Panel.latest = self
         self.head, self.prompt, self.said = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.place, self.ticks = widgets.VBox(), widgets.VBox()
-        self.answer = self._button("Answer", self.submit, "check")
+        self.answer = self._button("Answer", self.submit_soon, "check")
         self.pass_ = self._button("I do not know", self.give_up, "question")
         self.later = self._button("Later", self.skip, "clock-o")
         self.next = self._button("Next card", self.forward, "arrow-right")
         buttons = widgets.HBox([self.answer, self.pass_, self.later, self.next])
         self.box = widgets.VBox([self.head, self.prompt, self.place, self.said, self.ticks, buttons])
         self.fields, self.options = [], []
+        self._loop, self._waits, self._changed = None, False, 0.0
         self.forward()
         with contextlib.suppress(RuntimeError):  # no loop is running: the time is shown with each answer only
-            asyncio.get_running_loop().create_task(self._tick())
+            self._loop = asyncio.get_running_loop()
+            self._loop.create_task(self._tick())
 
     # ---- what is shown ----
 
@@ -79,7 +84,7 @@ class Panel:
             self._offer()
         else:
             self.prompt.value = html(asked.prompt)
-            self.place.children = (widgets.HTML(html(reply_hint(asked))), *self._reply(asked))
+            self.place.children = (widgets.HTML(f"<p>{escape(reply_hint(asked))}</p>"), *self._reply(asked))
             self._offer(*([self.answer] if self.fields else []), self.pass_, self.later)
         self._focus()
         self._refresh()
@@ -118,7 +123,7 @@ class Panel:
 
     def _line(self, text, hint):
         field = widgets.Text(text, placeholder=hint, continuous_update=True, layout=WIDE)
-        field.on_msg(lambda _, said, __: self._do(self.submit) if said.get("event") == "submit" else None)  # Enter
+        field.on_msg(lambda _, said, __: self.submit_soon() if said.get("event") == "submit" else None)  # Enter
         field.observe(lambda _: self._typed(), names="value")
         return field
 
@@ -161,6 +166,22 @@ class Panel:
             await asyncio.sleep(1)
 
     # ---- what is done ----
+
+    def submit_soon(self):
+        """Submit once nothing more arrives: a front end sends Enter, or a click, faster than the last letters."""
+        if self._loop is None:
+            self._do(self.submit)
+        elif not self._waits:
+            self._waits = True
+            self._loop.call_soon_threadsafe(self._loop.call_later, SETTLED, self._settle)
+
+    def _settle(self):
+        rest = self._changed + SETTLED - time.monotonic()
+        if rest > 0:
+            self._loop.call_later(rest, self._settle)
+        else:
+            self._waits = False
+            self._do(self.submit)
 
     def submit(self, chosen=None):
         """Judge what is chosen or typed; of a written answer, show the model answer and the rubric first."""
@@ -207,6 +228,7 @@ class Panel:
         self._refresh()
 
     def _typed(self):
+        self._changed = time.monotonic()
         with self._turn:
             if self.session.asked:
                 self.session.keep("\n".join(field.value for field in self.fields))
