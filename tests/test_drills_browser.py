@@ -100,7 +100,7 @@ def test_three_cards_by_keyboard(lab):
     hands = Hands(notebook)
     hands.reads("Which axis?")
     hands.arrives()
-    hands.press("2")
+    hands.press("1")  # keys: the seed says where
     hands.reads("A model answer")
     hands.press("Next card")
     hands.reads("Two and two?")

@@ -1,5 +1,8 @@
 """The drill in a notebook, its widgets moved as a front end moves them."""
 
+import asyncio
+import threading
+
 import pytest
 
 from tests.drill_cards import RIGHT, STUB, Clock, bug, choice, code, numeric, recall, shapes
@@ -8,7 +11,7 @@ from utils.drills import notebook
 from utils.drills.interview import Interview
 from utils.drills.notebook import Panel, drills
 from utils.drills.session import Session
-from utils.drills.store import HOME, Event, Store
+from utils.drills.store import HOME, Event, Store, StoreError
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -45,6 +48,28 @@ def test_a_choice_is_answered_and_the_next_card_comes(store):
     assert "1 of 1 right" in drill.prompt.value and shown(drill) == []
 
 
+def test_a_button_may_be_pressed_from_another_thread(store):
+    """As JupyterLab does: is the answer recorded and the next card shown?"""
+    drill = panel(store, choice("phase2/a"), choice("phase2/b", prompt="Second?"))
+    for press in (drill.options[0].click, drill.next.click):
+        thread = threading.Thread(target=press)
+        thread.start()
+        thread.join()
+    assert "Second?" in drill.prompt.value and len(store.events("review")) == 1
+
+
+def test_what_the_file_refuses_is_said_on_the_card(store, monkeypatch):
+    """No room on the disk: a sentence, the card stays?"""
+
+    def full(*review):
+        raise StoreError("workbook.db could not be written: disk is full")
+
+    drill = panel(store, choice())
+    monkeypatch.setattr(drill.session.schedule, "review", lambda *review, **data: full())
+    drill.options[0].click()
+    assert "disk is full" in drill.said.value and drill.session.asked
+
+
 def test_nothing_chosen_is_no_answer(store):
     """Answer without a choice or a call: a sentence, nothing recorded?"""
     drill = panel(store, bug())
@@ -63,6 +88,29 @@ def test_enter_answers_a_number(store):
     assert store.events("review")[0].score == 1
     press_enter(drill.fields[0])
     assert len(store.events("review")) == 1
+
+
+def test_enter_waits_for_the_last_letters(store):
+    """The front end sends Enter before the letters it still holds back: is the whole number judged, once?"""
+
+    async def type_fast():
+        drill = panel(store, numeric())
+        answer = str(int(drill.session.asked.question.answer))
+        drill.fields[0].value = answer[:1]
+        press_enter(drill.fields[0])
+        press_enter(drill.fields[0])
+        await asyncio.sleep(notebook.SETTLED / 2)
+        drill.fields[0].value = answer
+        await asyncio.sleep(2 * notebook.SETTLED)
+        notebook.Panel.latest = None
+
+    asyncio.run(type_fast())
+    assert [event.score for event in store.events()] == [1]
+
+
+def test_the_hint_is_shown_as_it_is(store):
+    """2*12*64 in the hint: stars, and no italics?"""
+    assert "2*12*64" in panel(store, numeric()).place.children[0].value
 
 
 def test_a_written_answer_is_ticked(store):

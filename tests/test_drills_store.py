@@ -113,6 +113,25 @@ def test_two_processes_at_once_lose_nothing(path):
         assert {name: number for name, (number, *_) in store.tally("review").items()} == {"a": 150, "b": 150}
 
 
+def test_one_store_serves_several_threads(path):
+    """JupyterLab runs a widget's callbacks in threads of their own: can the same store be used from four at once?"""
+    errors = []
+
+    def write(store, name):
+        try:
+            for at in range(25):
+                with store.transaction():
+                    store.append(Event(float(at), "review", name))
+        except Exception as error:
+            errors.append(error)
+
+    with Store(path) as store:
+        threads = [threading.Thread(target=write, args=(store, name)) for name in "abcd"]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        assert errors == [] and len(store.events()) == 100
+
+
 def test_many_may_open_a_new_file_at_the_same_moment(path):
     """Four at once on the first start: one version of the tables, no complaint?"""
     errors = []

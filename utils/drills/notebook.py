@@ -5,6 +5,9 @@ Everything is reached with Tab, Space, Enter and the arrows; after each answer t
 
 import asyncio
 import contextlib
+import threading
+import time
+from html import escape
 
 import ipywidgets as widgets
 
@@ -19,6 +22,7 @@ from utils.drills.store import Store, StoreError
 
 WIDE = {"width": "100%"}
 AUTO = {"width": "max-content"}
+SETTLED = 0.4  # seconds without a letter
 STYLE = "<style>.workbook-code textarea { font-family: monospace; white-space: pre; }</style>"
 
 
@@ -52,19 +56,22 @@ class Panel:
 
     def __init__(self, session):
         self.session = session
+        self._turn = threading.RLock()  # the clock ticks in one thread, JupyterLab presses buttons in another
         Panel.latest = self
         self.head, self.prompt, self.said = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.place, self.ticks = widgets.VBox(), widgets.VBox()
-        self.answer = self._button("Answer", self.submit, "check")
+        self.answer = self._button("Answer", self.submit_soon, "check")
         self.pass_ = self._button("I do not know", self.give_up, "question")
         self.later = self._button("Later", self.skip, "clock-o")
         self.next = self._button("Next card", self.forward, "arrow-right")
         buttons = widgets.HBox([self.answer, self.pass_, self.later, self.next])
         self.box = widgets.VBox([self.head, self.prompt, self.place, self.said, self.ticks, buttons])
         self.fields, self.options = [], []
+        self._loop, self._waits, self._changed = None, False, 0.0
         self.forward()
         with contextlib.suppress(RuntimeError):  # no loop is running: the time is shown with each answer only
-            asyncio.get_running_loop().create_task(self._tick())
+            self._loop = asyncio.get_running_loop()
+            self._loop.create_task(self._tick())
 
     # ---- what is shown ----
 
@@ -77,7 +84,7 @@ class Panel:
             self._offer()
         else:
             self.prompt.value = html(asked.prompt)
-            self.place.children = (widgets.HTML(html(reply_hint(asked))), *self._reply(asked))
+            self.place.children = (widgets.HTML(f"<p>{escape(reply_hint(asked))}</p>"), *self._reply(asked))
             self._offer(*([self.answer] if self.fields else []), self.pass_, self.later)
         self._focus()
         self._refresh()
@@ -111,12 +118,12 @@ class Panel:
     def _option(self, place, text):
         """A button that chooses: its number is on it, its text above and in the tooltip."""
         button = widgets.Button(description=f"{place + 1}", tooltip=text, layout=AUTO)
-        button.on_click(lambda _: self.submit(place))
+        button.on_click(lambda _: self._do(self.submit, place))
         return button
 
     def _line(self, text, hint):
         field = widgets.Text(text, placeholder=hint, continuous_update=True, layout=WIDE)
-        field.on_msg(lambda _, said, __: self.submit() if said.get("event") == "submit" else None)  # Enter
+        field.on_msg(lambda _, said, __: self.submit_soon() if said.get("event") == "submit" else None)  # Enter
         field.observe(lambda _: self._typed(), names="value")
         return field
 
@@ -128,8 +135,16 @@ class Panel:
 
     def _button(self, text, action, icon):
         button = widgets.Button(description=text, icon=icon, layout=AUTO)
-        button.on_click(lambda _: action())
+        button.on_click(lambda _: self._do(action))
         return button
+
+    def _do(self, action, *words):
+        """What a button or Enter starts; what cannot be done is said on the card."""
+        with self._turn:
+            try:
+                action(*words)
+            except (Unclear, StoreError) as error:
+                self.said.value = html(str(error))
 
     def _offer(self, *buttons):
         """Show these buttons and no others."""
@@ -143,10 +158,30 @@ class Panel:
         await asyncio.sleep(0.5)
         self._focus()  # not before: what is not on the page yet cannot have it
         while Panel.latest is self:
-            self._refresh()
+            if self._turn.acquire(blocking=False):  # while code is being run the clock stands still
+                try:
+                    self._refresh()
+                finally:
+                    self._turn.release()
             await asyncio.sleep(1)
 
     # ---- what is done ----
+
+    def submit_soon(self):
+        """Submit once nothing more arrives: a front end sends Enter, or a click, faster than the last letters."""
+        if self._loop is None:
+            self._do(self.submit)
+        elif not self._waits:
+            self._waits = True
+            self._loop.call_soon_threadsafe(self._loop.call_later, SETTLED, self._settle)
+
+    def _settle(self):
+        rest = self._changed + SETTLED - time.monotonic()
+        if rest > 0:
+            self._loop.call_later(rest, self._settle)
+        else:
+            self._waits = False
+            self._do(self.submit)
 
     def submit(self, chosen=None):
         """Judge what is chosen or typed; of a written answer, show the model answer and the rubric first."""
@@ -164,12 +199,7 @@ class Panel:
             return
         if asked.card.kind in ("code", "bug"):
             self.said.value = html("Running it …")
-        try:
-            feedback = self.session.answer(self._given() if chosen is None else chosen)
-        except (Unclear, StoreError) as error:
-            self.said.value = html(str(error))
-            return
-        self._finish(feedback)
+        self._finish(self.session.answer(self._given() if chosen is None else chosen))
 
     def give_up(self):
         self._finish(self.session.give_up())
@@ -198,5 +228,7 @@ class Panel:
         self._refresh()
 
     def _typed(self):
-        if self.session.asked:
-            self.session.keep("\n".join(field.value for field in self.fields))
+        self._changed = time.monotonic()
+        with self._turn:
+            if self.session.asked:
+                self.session.keep("\n".join(field.value for field in self.fields))

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import sqlite3
+import threading
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -74,6 +75,7 @@ class Store:
 
     def __init__(self, path=None):
         self.path, self.said = path or home() / "workbook.db", []
+        self._turn = threading.RLock()  # in JupyterLab a widget's callbacks run in another thread than its cell
         if self.path != ":memory:":
             self.path = Path(self.path)
             try:
@@ -115,22 +117,24 @@ class Store:
     @contextlib.contextmanager
     def transaction(self):
         """All that is written inside is written, or nothing; others wait meanwhile."""
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
+        with self._turn:
             try:
-                yield
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path} could not be written: {error}") from error
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield
+                except BaseException:
+                    self._connection.execute("ROLLBACK")
+                    raise
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise StoreError(f"{self.path} could not be written: {error}") from error
 
     def _rows(self, sql, *values):
-        try:
-            return self._connection.execute(sql, values).fetchall()
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path} could not be used: {error}") from error
+        with self._turn:
+            try:
+                return self._connection.execute(sql, values).fetchall()
+            except sqlite3.Error as error:
+                raise StoreError(f"{self.path} could not be used: {error}") from error
 
     # ---- events ----
 
@@ -225,7 +229,7 @@ def _read_export(exported):
 
 def _opened(path):
     """A connection to a sound file of the newest version. Raises sqlite3.DatabaseError for a damaged one."""
-    connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+    connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     try:
         if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("damaged")
