@@ -94,6 +94,7 @@ def test_a_quarter_of_an_hour_by_keyboard(store, clock):
     assert [event.score for event in store.events("review")] == [1, 1, 0.75, 1]
 
 
+@pytest.mark.slow
 def test_a_bug_and_code_are_run(store, clock):
     """A call that shows nothing, one that exposes; the blank cell, then the right code: judged as in the course?"""
     session = Session([bug(), code()], store, clock)
