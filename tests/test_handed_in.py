@@ -12,7 +12,7 @@ from autograde.intake import HandedIn, take_in
 from autograde.marking import Marker
 from autograde.sandbox import Limits
 from tests.test_marking import check_cell
-from tests.weight_files import UNREADABLE, model, packed
+from tests.weight_files import OPENED, UNREADABLE, model, packed
 from utils import handed_in
 from utils.checks import CheckFailed, check, evaluate
 from utils.checks.deliveries import DELIVERIES, Paper, _padded
@@ -63,7 +63,7 @@ def test_a_file_that_is_none_is_refused_in_one_sentence(learned, how):
     with pytest.raises(handed_in.NotAccepted) as refused:
         learned[1].weights(make(packed(model())))
     assert words in str(refused.value) and str(refused.value).isprintable() and len(str(refused.value)) < 200
-    assert not os.path.exists("/tmp/a-pickle-was-opened")
+    assert not OPENED.exists()
 
 
 def test_the_numbers_are_those_that_were_stored():

@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from utils import measure, oracle, plots
 from utils.config import ModelConfig
 from utils.data import translation
 from utils.measure import scaling, writing
+from utils.measure.translation import shares
 
 PAIRS = translation.fresh(3, 7)
 LETTERS = ModelConfig(vocab_size=23, d_model=16, n_heads=4, n_layers=2, d_ff=24, max_len=24)
@@ -199,3 +201,11 @@ def test_pictures_of_a_run_are_drawn():
     found = scaling.judge([1e5, 2e5, 4e5], [2.5, 2.4, 2.3])
     for figure in (plots.crossover(points), plots.sweep(found), plots.bits_ladder({"bz2": 1.7, "your model": 2.4})):
         assert figure.axes[0].get_xlabel()
+
+
+def test_a_run_is_as_sure_as_the_sentences_it_tried():
+    """A run's end translates 300 long sentences of 1,000: does the range say 300?"""
+    corpus = SimpleNamespace(tests={"iid": [None] * 1000, "length": [None] * 1000})
+    found = shares({"exact_match_iid": 0.99, "exact_match_length": 0.6}, corpus)
+    assert (found["iid"].right, found["iid"].n) == (990, 1000)
+    assert (found["length"].right, found["length"].n) == (180, 300)

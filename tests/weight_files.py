@@ -4,6 +4,8 @@ import io
 import json
 import os
 import pickle
+import tempfile
+from pathlib import Path
 
 import torch
 from safetensors.torch import save
@@ -63,9 +65,12 @@ def pickled():
     return stream.getvalue()
 
 
+OPENED = Path(tempfile.gettempdir(), f"a-pickle-was-opened-{os.getpid()}")
+
+
 class Bomb:
     def __reduce__(self):
-        return os.system, ("touch /tmp/a-pickle-was-opened",)
+        return os.system, (f"touch {OPENED}",)
 
 
 GPT_SIZES = {"weight": torch.zeros(3, 3)}

@@ -12,7 +12,7 @@ from utils.data.vocabulary import BOS, EOS, PAD
 from utils.measure.clock import MeasureError
 from utils.train import device as devices
 from utils.train import weights as stored
-from utils.train.tasks import evaluating
+from utils.train.tasks import evaluating, tried
 
 AT_ONCE = 250  # sentences of one batch
 LONGEST = 24  # words; the grammar's longest target has 19
@@ -133,9 +133,9 @@ def exact_match(model, corpus, limit=None):
 
 
 def shares(report, corpus):
-    """{test: Share} from a report's rates and the corpus's numbers of sentences."""
+    """{test: Share} from a report's rates and the numbers of sentences that a run tries."""
     rates = {name: report.get(f"exact_match_{name}") for name in corpus.tests}
-    sizes = {name: len(pairs) for name, pairs in corpus.tests.items()}
+    sizes = {name: len(tried(name, pairs)) for name, pairs in corpus.tests.items()}
     return {
         name: share_of(round(rate * sizes[name]), sizes[name])
         for name, rate in rates.items()

@@ -15,8 +15,13 @@ from utils.train import device as devices
 from utils.train import parts as made_of
 from utils.train.errors import TrainError
 
-OTHERS = 300  # sentences of each further test at the end of a run; utils.measure judges all of them
+OTHERS = 300  # sentences of each further test at the end of a run; utils.measure judges all, given a model
 IGNORED = -100  # a target that costs nothing
+
+
+def tried(name, pairs):
+    """The sentences of a test that are translated at the end of a run: all of "iid", OTHERS of another."""
+    return pairs if name == "iid" else pairs[:OTHERS]
 
 
 class _Task:
@@ -95,7 +100,7 @@ class Translation(_Task):
         shares = {}
         for name, pairs in self.corpus.tests.items():
             if pairs:
-                shares[name] = self.exact_match(model, pairs[: limit or (None if name == "iid" else OTHERS)])
+                shares[name] = self.exact_match(model, tried(name, pairs)[:limit])
         return {"exact_match": shares.get("iid")} | {f"exact_match_{name}": share for name, share in shares.items()}
 
     def exact_match(self, model, pairs, size=250):
