@@ -32,8 +32,9 @@ def test_every_link_of_the_text_leads_to_a_phase_that_is_there():
     assert links != [] and set(links) <= pages | {f"{name}/{name}.ipynb" for name in READY}
 
 
-def test_the_page_shows_the_machine_and_the_map(tmp_path):
-    """Run from top to bottom: device, versions, and links to exactly the phases beside the page?"""
+def test_the_page_shows_the_machine_and_the_map(tmp_path, monkeypatch):
+    """Run from top to bottom by a new learner: device, versions, and links to exactly the phases beside the page?"""
+    monkeypatch.setenv("TRANSFORMER_WORKBOOK_HOME", str(tmp_path / "home"))
     for name in READY:
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}.ipynb").write_text("{}")
