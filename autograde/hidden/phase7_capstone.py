@@ -15,7 +15,7 @@ from utils.checks.phase7.translating import CATS, LONG, OTHERS, SHORT, looking, 
 _TRAINING = {
     "split_corpus": (
         corpus("h1", count=260, val_share=0.15, more=90, twice=60, seed=20),
-        corpus("h2", count=200, val_share=0.4, head=b"import torch\n" * 80, tail=b"\n" * 400, seed=21),
+        corpus("h2", count=200, val_share=0.4, head=b"import torch\n" * 160, tail=b"\n" * 2400, seed=21),
     ),
     "overfit_one_batch": (fitted("h1", 5, lr=0.7), fitted("h2", 9, bad_at=4)),
     "sees_targets": (

@@ -36,7 +36,8 @@ _UNCHANGING = {type(None), bool, int, float, str}
 
 
 def _flags(module):
-    return [(part.training, len(part._forward_hooks), len(part._forward_pre_hooks)) for part in module.modules()]
+    flags = [(part.training, len(part._forward_hooks), len(part._forward_pre_hooks)) for part in module.modules()]
+    return flags, [part.requires_grad for part in module.parameters()]
 
 
 def _grads(module):

@@ -36,6 +36,8 @@ class Reader(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         self.now, self.past = (nn.Parameter(_weights(generator, vocab_size, vocab_size)) for _ in "ab")
         self.place = nn.Parameter(_weights(generator, vocab_size))
+        for weight in self.parameters():
+            weight.grad = torch.ones_like(weight)  # of a training that goes on
         self.drop, self.still = RandDropout(dropout), nn.Identity()
         self.trained, self.tracked = [], []
         self.train(training)
@@ -112,19 +114,21 @@ class Guesser(nn.Module):
         return self.drop(x + told + self.rounding * tokens.sum(1)[:, None, None].to(x.dtype))
 
 
-def guesser(training=False, **options):
-    """A Guesser, but what it does cannot be read off its attributes."""
+def guesser(training=False, frozen=False, **options):
+    """A Guesser, but what it does cannot be read off its attributes. frozen: one part is in eval mode all the same."""
     inner = Guesser(**options)
 
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            self.drop = inner.drop
+            self.drop, self.still = inner.drop, nn.Identity()
 
         def forward(self, tokens):
             return inner(tokens)
 
-    return Model().train(training)
+    model = Model().train(training)
+    model.still.train(training and not frozen)
+    return model
 
 
 KINDS = {"reader": Reader, "guesser": guesser}

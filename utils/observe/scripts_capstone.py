@@ -2,12 +2,15 @@
 
 import builtins
 import contextlib
+import numbers
 import random
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from utils.observe import codec
+from utils.observe.effects import same
 from utils.observe.fixtures_capstone import RandDropout
 from utils.observe.scripts_training import number
 
@@ -65,9 +68,10 @@ def split(obj):
             grown = _sides(obj, [*texts(more, seed + 2), *whole, *whole[:twice]], val_share)
         for sides in (first, again, moved, grown):
             if isinstance(sides, str):
-                return sides
+                return dict.fromkeys(SPLIT, None) | {"train, val": sides}
         inside, wanted = set(first[1]), count * val_share
         return {
+            "train, val": "two ascending lists, every index in one of them",
             "about val_share of them": abs(len(inside) - wanted) <= 5 * (wanted * (1 - val_share)) ** 0.5,
             "the same in another order": {order[index] for index in moved[1]} == inside,
             "the same when documents are added": {n - more for n in grown[1] if more <= n < more + count} == inside,
@@ -79,9 +83,22 @@ def split(obj):
     return play
 
 
+SPLIT = (  # the facts about a split, in the order in which they are told
+    "train, val",
+    "about val_share of them",
+    "the same in another order",
+    "the same when documents are added",
+    "equal documents on one side",
+    "the same in another process",
+)
+
+
 def _sides(obj, documents, val_share):
     """(train, val), or in words what is wrong with them."""
-    found = obj(documents, val_share)
+    handed = list(documents)
+    found = obj(handed, val_share)
+    if len(handed) != len(documents) or any(one is not other for one, other in zip(handed, documents, strict=True)):
+        return "the list of documents was changed"
     if not isinstance(found, (tuple, list)) or len(found) != 2:
         return f"not two lists, but {type(found).__name__}"
     try:
@@ -97,18 +114,23 @@ def _sides(obj, documents, val_share):
 
 
 def evaluation(obj):
-    """The two numbers, and in which mode the model was run."""
+    """The two numbers, and in which mode the model was run; the gradients of a training that goes on are its own."""
 
     def play(model, tokens, seq_len):
+        before = [(weight.requires_grad, weight.grad.clone()) for weight in model.parameters()]
         found = obj(model, tokens, seq_len)
+        weights = zip(model.parameters(), before, strict=True)
+        alone = [part.requires_grad == was and same(slope, part.grad) for part, (was, slope) in weights]
         if isinstance(found, (tuple, list)) and len(found) == 2:
             loss, count = map(number, found)
-            count = int(count) if isinstance(count, torch.Tensor) and count.numel() == 1 else count
+            one = isinstance(count, torch.Tensor) and count.numel() == 1
+            count = int(count) if one or isinstance(count, numbers.Integral) else count
             found = {
                 "loss_sum": torch.tensor(loss, dtype=torch.float64) if isinstance(loss, float) else loss,
                 "n_tokens": count,
             }
-        return found, {"in eval mode": not any(model.trained), "without gradients": not any(model.tracked)}
+        modes = {"in eval mode": not any(model.trained), "without gradients": not any(model.tracked)}
+        return found, modes | {"the weights' own gradients left alone": all(alone)}
 
     return play
 
@@ -141,13 +163,12 @@ class _Wheel(torch.optim.Optimizer):
 class Run:
     """A small training run: weights, a running mean kept as a buffer, dropout, batches drawn from a generator."""
 
-    def __init__(self, seed, optimizer="wheel", scale=1.0):
+    def __init__(self, seed, optimizer="wheel", scale=1.0, lr=0.1):
         draw = torch.Generator().manual_seed(seed)
         self.model = _Line(scale * (torch.rand(4, 3, generator=draw, dtype=torch.float64) - 0.5))
         self.generator = torch.Generator().manual_seed(seed + 1)
         parameters = self.model.parameters()
-        self.optimizer = _Wheel(parameters, 0.1) if optimizer == "wheel" else torch.optim.AdamW(parameters, lr=0.1)
-        self.lr = 0.1
+        self.optimizer = _Wheel(parameters, lr) if optimizer == "wheel" else torch.optim.AdamW(parameters, lr=lr)
 
     def train(self, steps):
         """The weights and the buffer after each of these steps."""
@@ -165,7 +186,7 @@ class _Line(nn.Module):
     def __init__(self, weight):
         super().__init__()
         self.weight, self.bias = nn.Parameter(weight), nn.Parameter(torch.zeros(3, dtype=torch.float64))
-        self.drop, self.still = RandDropout(0.4), nn.Identity().eval()
+        self.drop, self.still = RandDropout(0.4), RandDropout(0.4).eval()  # the second one sleeps: as frozen parts do
         self.register_buffer("mean", torch.zeros(4, dtype=torch.float64))
 
     def forward(self, x):
@@ -187,7 +208,7 @@ KEPT = ("model", "optimizer", "generator", "random", "step")
 
 def keeping(obj):
     def play(steps, later, seed=0, optimizer="wheel"):
-        """What was kept after so many steps, looked at when `later` more have been made."""
+        """What was kept after so many steps, looked at when `later` more have been made, and another one taken."""
         with chance(seed):
             run = Run(seed, optimizer)
             run.train(steps)
@@ -195,10 +216,12 @@ def keeping(obj):
             state = obj(run.model, run.optimizer, run.generator, steps)
             quiet = before == _all_of(run)
             run.train(later)
+            obj(run.model, run.optimizer, run.generator, steps + later)
         if not isinstance(state, dict):
             return state
         kept = {key: plain(state[key]) for key in KEPT if key in state}
-        return kept | {"the run is as it was": quiet}
+        graph = any(isinstance(leaf, torch.Tensor) and leaf.grad_fn for leaf in tree_leaves(dict(state)))
+        return kept | {"the run is as it was": quiet, "nothing in it keeps a graph": not graph}
 
     return play
 
@@ -226,7 +249,7 @@ def resuming(obj):
         found, was = {}, codec.encode(plain(state))
         for turn in ("first", "second"):
             with chance(seed):
-                run = Run(seed, optimizer, scale=2.0)
+                run = Run(seed, optimizer, scale=2.0, lr=0.3)
                 run.train(steps)
                 found[f"{turn} time, returned"] = obj(state, run.model, run.optimizer, run.generator)
                 found[f"{turn} time, goes on"] = dict(enumerate(run.train(later), 1))
@@ -259,22 +282,25 @@ class _Counted(torch.optim.SGD):
         self.made = 0
 
     def step(self, closure=None):
+        found = super().step(closure)
         self.made += 1
-        return super().step(closure)
+        return found
 
 
 def one_batch(obj):
-    def play(x, y, first, second, steps, lr=0.3, bad_at=-1):
-        """bad_at: the loss is no number when it is asked for the time of that number."""
-        model, asked = _Curve(first, second), []
+    def play(x, y, first, second, steps, lr=0.3, bad_at=-1, by="nan"):
+        """bad_at: from so many steps on the loss is `by`, no number; or, by "a stumble", it cannot be made at all."""
+        model = _Curve(first, second)
         for weight in model.parameters():
             weight.grad = torch.ones_like(weight)
         made = _Counted(model.parameters(), lr=lr, momentum=0.5)
         flags = [part.training for part in model.modules()]
 
         def loss(given):
-            asked.append(given is model)
-            return (model(x) - y).square().mean() * (torch.nan if len(asked) - 1 == bad_at else 1.0)
+            bad = 0 <= bad_at <= made.made
+            if bad and by == "a stumble":
+                raise ValueError("no memory left")
+            return (model(x) - y).square().mean() * (float(by) if bad else 1.0)
 
         seen = {"refused": False}
         try:

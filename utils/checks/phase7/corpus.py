@@ -9,11 +9,12 @@ from utils.checks.exercise import Replays, Spotted, case, refusal, register
 from utils.checks.phase7 import PHASE
 from utils.checks.phase7 import rules_training as rules
 
+TERMS = b"Nothing in these terms takes away what the law gives to the reader.\n" * 20
 LICENCE = b"# Licensed to the reader under the terms that are printed at the end of this book.\n" * 12
 
 
-def corpus(name, count=300, val_share=0.1, **options):
-    return case(name, dict(count=count, val_share=val_share, **options), grad=False)
+def corpus(name, count=300, val_share=0.1, kind="plain", **options):
+    return case(name, dict(count=count, val_share=val_share, **options), grad=False, kind=kind)
 
 
 def by(number):
@@ -30,6 +31,17 @@ def by(number):
 
 def digest(document):
     return zlib.crc32(document) / 2**32
+
+
+def by_steps_of_a_tenth(index, document, count):
+    """No number between: 2 % of all are 10 % then."""
+    return zlib.crc32(document) % 10 / 10
+
+
+def only_inside(documents, val_share):
+    if val_share in (0, 1):
+        raise ValueError("val_share")
+    return oracle.split_corpus(documents, val_share)
 
 
 def ranked(documents, val_share):
@@ -82,13 +94,13 @@ register(
     cases=(
         corpus("300 documents", more=60, twice=50),
         corpus("three tenths", val_share=0.3, more=100, twice=20, seed=1),
-        corpus("all begin alike", head=LICENCE, val_share=0.25, seed=2),
-        corpus("all end alike", tail=LICENCE, val_share=0.25, seed=3),
+        corpus("all begin alike, and end alike", head=LICENCE, tail=TERMS, val_share=0.25, seed=2),
+        corpus("all end alike, and not in UTF-8", tail=LICENCE + b"\xff\xfe", val_share=0.25, seed=3),
         corpus("all of one length", length=0, val_share=0.25, seed=4),
         corpus("a small share", count=600, val_share=0.02, seed=5, length=0),
-        corpus("no document", count=0, seed=6),
-        corpus("one document", count=1, seed=7, twice=1),
-        corpus("nothing for testing", count=60, val_share=0.0, seed=8),
+        corpus("no document", count=0, seed=6, kind="edge"),
+        corpus("one document", count=1, seed=7, twice=1, kind="edge"),  # a chance of a tenth proves nothing
+        corpus("nothing for testing", val_share=0.0, seed=11, length=0),
         corpus("all for testing", count=60, val_share=1.0, seed=9),
         refusal("a share above 1", dict(count=3, val_share=1.5)),
         refusal("a share below 0", dict(count=3, val_share=-0.1)),
@@ -107,6 +119,7 @@ register(
         "hash the whole document": Replays(
             by(lambda index, document, count: digest(document[:200])),
             by(lambda index, document, count: digest(document[-200:])),
+            by(lambda index, document, count: digest(document[:200] + document[-200:])),
         ),
         "a length is no hash": Replays(
             by(lambda index, document, count: len(document) % 100 / 100),
@@ -116,6 +129,11 @@ register(
         "first the indices for training": exchanged,
         "indices in ascending order": unordered,
         "val_share was ignored": always_a_tenth,
+        "a share can be finer: the hash in small steps": by(by_steps_of_a_tenth),
+        "0 and 1 are shares, too": Spotted(rules.whole_share_refused, only_inside),
+        "documents are bytes of any kind, not always text": Spotted(
+            rules.read_as_text, by(lambda index, document, count: digest(document.decode().encode()))
+        ),
         "val_share outside 0 to 1: raise ValueError": Spotted(
             rules.share_accepted, by(lambda index, document, count: digest(document)), certain=True
         ),

@@ -135,6 +135,16 @@ register(
         "half of seq_len, as everybody counts: without the diagonal's half": more(
             lambda c, t: {"causal": attention(c, 1) / 2, "palm": 0}
         ),
+        "half of an odd seq_len is no whole number: /, not //": more(
+            lambda c, t: {"causal": -attention(c, t % 2) / 2, "palm": 0}
+        ),
+        "seq_len tokens are read, not max_len": lambda config, seq_len: oracle.flops_per_token(config, config.max_len),
+        "n_kv_heads counts heads: d_head columns each": more(
+            lambda c, t: 12 * c.n_layers * c.d_model * (c.n_kv_heads - narrow(c)) if c.n_kv_heads else 0
+        ),
+        "two matrices in the feed-forward layer": Replays(
+            as_if(d_ff=lambda config: config.d_ff * 3 // 2), as_if(d_ff=lambda config: config.d_ff // 2)
+        ),
         "grouped heads narrow w_k and w_v": as_if(n_kv_heads=always(None)),
         "attention's products have full width": more(
             lambda c, t: {
@@ -208,6 +218,16 @@ def wide(**changes):
     return held(change)
 
 
+def fewer(tensors):
+    """So many tensors of width d_model left out."""
+
+    def change(right, given):
+        c, per_layer = given["config"], given["batch"] * given["seq_len"] * given["bytes_per_element"]
+        return {"activations": right["activations"] - tensors * c.d_model * c.n_layers * per_layer}
+
+    return change
+
+
 def without_inner(right, given):
     """The feed-forward layer's own tensors left out."""
     c, per_layer = given["config"], given["batch"] * given["seq_len"] * given["bytes_per_element"]
@@ -236,7 +256,15 @@ register(
         sized("an encoder-decoder", 2, 9, 2, make=refusal, src_vocab_size=31),
     ),
     mistakes={
-        "weights, gradients and Adam stay in float32": held(in_half),
+        "weights, gradients and Adam stay in float32": Replays(
+            held(in_half),
+            rescaled("weights", lambda given: given["bytes_per_element"] / 4),
+            rescaled("gradients", lambda given: given["bytes_per_element"] / 4),
+            held(lambda right, given: {n: v for n, v in in_half(right, given).items() if n != "optimizer"}),
+        ),
+        "weights are held once here: the copy in half precision does not last": rescaled(
+            "weights", lambda given: 1 + given["bytes_per_element"] / 4
+        ),
         "Adam keeps two numbers per parameter": Replays(
             rescaled("optimizer", lambda given: 1 / 2), rescaled("optimizer", lambda given: 0)
         ),
@@ -255,11 +283,19 @@ register(
             other_tables(lambda given: 1 / given["seq_len"]),
         ),
         "the scores are written over by the weights: one table": other_tables(lambda given: 2),
+        "grouping saves keys, not weights: a table for each head": other_tables(
+            lambda given: (given["config"].n_kv_heads or given["config"].n_heads) / given["config"].n_heads
+        ),
         "a fused attention keeps no table": held(fused=lambda given: False),
         "logits and their gradient: two tables": rescaled("logits", lambda given: 1 / 2),
         "logits are float32, whatever the activations are": rescaled(
             "logits", lambda given: given["bytes_per_element"] / 4
         ),
+        "each token of each sequence has logits": Replays(
+            rescaled("logits", lambda given: 1 / given["seq_len"]), rescaled("logits", lambda given: 1 / given["batch"])
+        ),
+        "gradients of activations do not last: one tensor each": rescaled("activations", lambda given: 2),
+        "six tensors of d_model: what enters a norm is kept, too": Replays(held(fewer(1)), held(fewer(2))),
         "grouped heads keep fewer keys": wide(n_kv_heads=always(None)),
         "the feed-forward layer keeps two tensors of its own": held(without_inner),
         "d_ff need not be 4 · d_model": wide(d_ff=lambda config: 4 * config.d_model),

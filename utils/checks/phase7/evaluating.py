@@ -115,6 +115,42 @@ def up_to_the_end(tokens, seq_len):
         yield piece[:-1], piece[1:]
 
 
+def asleep_where_it_raises(model, tokens, seq_len):
+    """Eval mode first, a look at the arguments afterwards."""
+    if len(tokens) < 2 or seq_len < 1:
+        model.eval()
+    return oracle.evaluate(model, tokens, seq_len)
+
+
+def also_does(something):
+    """The right answer, and something that is done to the model."""
+
+    def evaluate(model, tokens, seq_len):
+        something(model)
+        return oracle.evaluate(model, tokens, seq_len)
+
+    return evaluate
+
+
+def padding_counts(keep):
+    """All windows in one batch, the last one filled up with token 0; keep(targets, place): what counts."""
+
+    def evaluate(model, tokens, seq_len):
+        right = oracle.evaluate(model, tokens, seq_len)  # for its refusals
+        rows = -(-(len(tokens) - 1) // seq_len)
+        inputs, targets = (F.pad(part, (0, rows * seq_len - len(part))) for part in (tokens[:-1], tokens[1:]))
+        flags = [(part, part.training) for part in model.modules()]
+        model.eval()
+        with torch.no_grad():
+            logits = model(inputs.view(rows, seq_len)).flatten(0, 1)
+            losses = F.cross_entropy(logits, targets, reduction="none")
+        for part, training in flags:
+            part.training = training
+        return losses[keep(targets, right[1])].sum().item(), right[1]
+
+    return evaluate
+
+
 register(
     expected=oracle.evaluate,
     phase=PHASE,
@@ -132,9 +168,9 @@ register(
         text("a window longer than the text", 9, 30, seed=5),
         text("one target in each window", 6, 1, seed=6),
         text("two tokens", 2, 3, seed=7),
-        text("one token", 1, 3, refusal),
+        text("one token", 1, 3, refusal, training=True),
         text("no token", 0, 3, refusal),
-        text("windows of nothing", 9, 0, refusal),
+        text("windows of nothing", 9, 0, refusal, training=True),
         text("windows of less than nothing", 9, -1, refusal),
     ),
     mistakes={
@@ -142,6 +178,8 @@ register(
         "the last, shorter window counts, too": evaluator(cut=whole_ones),
         "each target exactly once: windows do not overlap": Replays(evaluator(cut=sliding), evaluator(cut=overlapping)),
         "windows of seq_len inputs, not the whole text": evaluator(cut=one_piece),
+        "padding is no target": padding_counts(lambda targets, n: slice(None)),
+        "0 is a token like any other: padding is told by its place": padding_counts(lambda targets, n: targets != 0),
         "a window has seq_len inputs and as many targets": evaluator(cut=shorter),
         "the logits at one place are about the next": evaluator(cut=copied),
         "the sum of all losses, not a mean": Replays(
@@ -159,6 +197,14 @@ register(
         ),
         "put every train and eval flag back, part by part": Replays(
             evaluator(put_back=False), evaluator(put_back="one"), evaluator(put_back="train")
+        ),
+        "look at the arguments before eval mode, or put it back": Spotted(
+            rules.asleep_where_it_raised, asleep_where_it_raises, certain=True
+        ),
+        "the weights belong to a training that goes on: leave their gradients alone": Replays(
+            also_does(lambda model: model.zero_grad()),
+            also_does(lambda model: model.requires_grad_(False)),
+            also_does(lambda model: (model.zero_grad(), model.requires_grad_(False))),
         ),
         "dropout is off in eval mode": Spotted(rules.ran_in_training_mode, evaluator(evals=False), certain=True),
         "nothing is learned here: torch.no_grad()": Spotted(

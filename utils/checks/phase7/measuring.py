@@ -42,6 +42,12 @@ def of_any_peak(tokens_per_second, flops, peak):
     return tokens_per_second * flops / peak if peak else 0.0
 
 
+def never_all_of_it(tokens_per_second, flops, peak):
+    if tokens_per_second * flops == peak:
+        raise ValueError("peak")
+    return oracle.mfu(tokens_per_second, flops, peak)
+
+
 register(
     expected=oracle.mfu,
     phase=PHASE,
@@ -58,8 +64,9 @@ register(
         speed("nothing yet", 0.0, 8e8, 1e14),
         speed("exactly the peak", 1000.0, 2e9, 2e12),
         speed("104 %", 412_000.0, 7.98e8, 316e12, refusal),
-        speed("a millionth above", 1000.001, 2e9, 2e12, refusal),
+        speed("a billionth above", 1000.000001, 2e9, 2e12, refusal),
         speed("an unknown peak", 1000.0, 2e9, math.inf, refusal),
+        speed("a peak that is no number", 1000.0, 2e9, math.nan, refusal),
         speed("no peak", 1000.0, 2e9, 0.0, refusal),
         speed("a peak below 0", 1000.0, 2e9, -2e12, refusal),
     ),
@@ -80,6 +87,7 @@ register(
             rules.above_the_ceiling, above(math.inf), also=(above(1.0),), certain=True
         ),
         "an unknown peak has no utilisation": Spotted(rules.peak_unknown, of_any_peak, certain=True),
+        "exactly the peak is a share: refuse what lies above": Spotted(rules.peak_itself_refused, never_all_of_it),
     },
 )
 
@@ -98,6 +106,10 @@ def spread(change):
         return float(change(float(loss_sum), n_bytes))
 
     return bits_per_byte
+
+
+def tensors_alone(loss_sum, n_bytes):
+    return oracle.bits_per_byte(loss_sum.item(), n_bytes)
 
 
 def divides_by_anything(loss_sum, n_bytes):
@@ -133,6 +145,7 @@ register(
         "bits over bytes": spread(lambda loss, n: n * math.log(2) / loss if loss else math.inf),
         "the loss is a logarithm already": spread(lambda loss, n: math.log2(loss / n) if loss else -math.inf),
         "divide by the bytes": spread(lambda loss, n: loss / math.log(2)),
+        "loss_sum may be a plain number: float(loss_sum)": Spotted(rules.no_plain_number, tensors_alone),
         "a text without bytes has no bits per byte: refuse it": Spotted(
             rules.no_bytes, divides_by_anything, certain=True
         ),

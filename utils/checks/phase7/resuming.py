@@ -1,7 +1,9 @@
 """training_state, restore_state: a run that goes on as if nothing had happened."""
 
 import copy
+import random
 
+import numpy as np
 import torch
 
 from utils import oracle
@@ -46,6 +48,19 @@ def weights_only(m):
     return {name: weight.detach().clone() for name, weight in m.named_parameters()}
 
 
+def with_graph(m):
+    """Copies that remember what they were made of."""
+    return {name: tensor.detach() for name, tensor in m.state_dict().items()} | {
+        name: weight.clone() for name, weight in m.named_parameters()
+    }
+
+
+def copied_graph(m):
+    return {name: buffer.clone() for name, buffer in m.named_buffers()} | {
+        name: weight.clone() for name, weight in m.named_parameters()
+    }
+
+
 def in_float32(m):
     return {name: tensor.detach().float() for name, tensor in m.state_dict().items()}
 
@@ -87,6 +102,12 @@ register(
             keeper(generator=torch.Generator.initial_seed),
         ),
         "dropout draws from torch's own random state": Replays(keeper(leave_out="random"), keeper(random=lambda: None)),
+        "torch's own random state, not another library's": Replays(
+            keeper(random=random.getstate), keeper(random=np.random.get_state)
+        ),
+        "detach what you copy: a graph keeps all it was made of": Replays(
+            keeper(model=copied_graph), keeper(model=with_graph)
+        ),
         "batches are drawn from the generator": keeper(leave_out="generator"),
         "the optimiser has a memory": keeper(leave_out="optimizer"),
         "the step belongs to the state": Replays(keeper(leave_out="step"), keeper(step=lambda s: s + 1)),
@@ -121,6 +142,16 @@ def to_model(state, model):
 
 def to_optimizer(state, optimizer):
     optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+
+
+def own_settings(*names):
+    """Moments from the state, the learning rate as it is."""
+
+    def load(state, optimizer):
+        mine, kept = copy.deepcopy(optimizer.state_dict()), copy.deepcopy(state["optimizer"])
+        optimizer.load_state_dict(kept | {name: mine[name] for name in names if name in mine})
+
+    return load
 
 
 def restorer(model=to_model, optimizer=to_optimizer, generator=True, random=True, returns=lambda step: step):
@@ -179,6 +210,13 @@ register(
         "buffers are part of a model": restorer(model=only_weights),
         "the weights were not put back": restorer(model=nothing),
         "nothing was put back": restorer(nothing, nothing, generator=False, random=False),
+        "train and eval flags stay as they are": Replays(
+            restorer(model=lambda state, m: to_model(state, m.eval())),
+            restorer(model=lambda state, m: to_model(state, m.train())),
+        ),
+        "the optimiser's settings are part of its state": Replays(
+            restorer(optimizer=own_settings("lr", "param_groups")), restorer(optimizer=own_settings("param_groups"))
+        ),
         "return the step": Replays(
             restorer(returns=lambda step: None), restorer(returns=lambda step: step + 1), restorer(returns=lambda s: 0)
         ),

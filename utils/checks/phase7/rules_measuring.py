@@ -19,6 +19,17 @@ def peak_unknown(got, request):
     return not 0 < argument(request, "peak") < math.inf and failed(got) != "ValueError"
 
 
+def peak_itself_refused(got, request):
+    """Was a ratio of 1 refused?"""
+    speed, flops, peak = (argument(request, name) for name in ("tokens_per_second", "flops", "peak"))
+    return speed * flops == peak and failed(got) != ""
+
+
+def no_plain_number(got, request):
+    """Was a method of tensors asked of a number?"""
+    return failed(got) == "AttributeError" and isinstance(argument(request, "loss_sum"), (int, float))
+
+
 def no_bytes(got, request):
     return argument(request, "n_bytes") < 1 and failed(got) != "ValueError"
 
@@ -39,6 +50,11 @@ def log_of_zero(got, request):
         return failed(got) == "ValueError" and "math domain" in got["calls"][0]["raised"]["message"]
     score = said(got)["bleu"]
     return isinstance(score, float) and not math.isfinite(score)
+
+
+def no_word_to_choose(got, request):
+    """Did it crash where the source has no word?"""
+    return not bool(argument(request, "pad_mask").any()) and failed(got) != ""
 
 
 def divided_by_zero(got, request):

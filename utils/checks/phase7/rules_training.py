@@ -22,12 +22,26 @@ def share_accepted(got, request):
     return not 0 <= asked(request, "val_share") <= 1 and failed(got) != "ValueError"
 
 
+def whole_share_refused(got, request):
+    """Was 0 or 1 refused, or did it crash there?"""
+    return asked(request, "val_share") in (0, 1) and failed(got) != ""
+
+
+def read_as_text(got, request):
+    return failed(got) == "UnicodeDecodeError"
+
+
 # ---- the test loss -------------------------------------------------------------------------------
 
 
 def nothing_accepted(got, request):
     """The same with a text or a window in which there is nothing to predict."""
     return (len(asked(request, "tokens")) < 2 or asked(request, "seq_len") < 1) and failed(got) != "ValueError"
+
+
+def asleep_where_it_raised(got, request):
+    """Was it refused, and the model left in another mode?"""
+    return failed(got) == "ValueError" and "model" in got["calls"][0]["changed"]
 
 
 def ran_in_training_mode(got, request):
@@ -53,6 +67,11 @@ def noise_was_on(got, request):
 def went_on(got, request):
     """Was a loss that is no number taken for one?"""
     return asked(request, "bad_at", -1) >= 0 and said(got)["refused"] is False
+
+
+def token_beyond(got, request):
+    """Was the model asked about a token that it does not know?"""
+    return failed(got) == "IndexError"
 
 
 # ---- sees_targets --------------------------------------------------------------------------------

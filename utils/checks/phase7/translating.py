@@ -36,6 +36,10 @@ def as_sets(words, reference, n):
     return len(set(ngrams(words, n)) & set(ngrams(reference, n)))
 
 
+def glued(words, reference, n):
+    return (Counter(map("".join, ngrams(words, n))) & Counter(map("".join, ngrams(reference, n)))).total()
+
+
 def geometric(shares):
     return math.exp(sum(map(math.log, shares)) / len(shares)) if all(shares) else 0.0
 
@@ -154,6 +158,7 @@ register(
         texts("perfect", CATS, SHORT[::-1][:1] * 2),
         texts("The cat, the cat", ("The cat sat on the Mat .", CATS[1]), LONG),
         texts("some too short for four words", ("the cat", "the cat"), ("sat on the mat now", "sat on the mat there")),
+        texts("blanks in a row, words that look alike", ("a bc  on the mat ", " ab c on the mat"), LONG),
         texts("no four in a row", ("the cat sat here", "the cat slept here"), ("a b", "a b c")),
         texts("nothing in common", ("uno dos tres cuatro", "one two three four")),
         texts("an empty answer", ("", "the cat sat"), LONG),
@@ -186,6 +191,8 @@ register(
         "the mean is geometric": scored(mean=lambda shares: sum(shares) / 4),
         "the mean is the fourth root of the product": scored(mean=math.prod),
         "n-grams are made of words": scored(cut=list),
+        "two blanks in a row hold no word: split()": scored(cut=lambda text: text.split(" ") if text else []),
+        "an n-gram knows its words' ends: tuples, not glued text": scored(matches=glued),
         "capitals matter": scored(cut=lambda text: text.lower().split()),
         "an n-gram ends with its sentence": scored(gather=run_together),
         "no smoothing": Replays(scored(share=smooth), scored(share=exponential)),
@@ -277,6 +284,31 @@ def upside_down(weights, pad_mask):
     return oracle.alignment_from_attention(weights, ~pad_mask)
 
 
+def scaled_up(weights, pad_mask):
+    """Each head's weights on words sum to 1 first."""
+    if not pad_mask.any():
+        return []
+    words = weights[..., pad_mask]
+    places = (words / words.sum(-1, keepdim=True)).mean(0).argmax(-1).tolist()
+    return [(place, row) for row, place in enumerate(places)]
+
+
+def first_columns(weights, pad_mask):
+    count = int(pad_mask.sum())
+    return oracle.alignment_from_attention(weights[..., :count], pad_mask.new_ones(count))
+
+
+def behind_the_first(weights, pad_mask):
+    """Numbers from the first word on, whatever lies between."""
+    places = pad_mask.nonzero()[:, 0].tolist()
+    return [(places[word] - places[0], row) for word, row in oracle.alignment_from_attention(weights, pad_mask)]
+
+
+def chooses_among_none(weights, pad_mask):
+    best = weights.mean(0)[:, pad_mask].argmax(-1)
+    return [(word, row) for row, word in enumerate(best.tolist())]
+
+
 def refuses_no_words(weights, pad_mask):
     if not pad_mask.any():
         return [(0, row) for row in range(weights.shape[1])]
@@ -316,15 +348,20 @@ register(
             paired(score=lambda weights: weights[-1]),
             paired(score=lambda weights: weights.amax(0)),
             paired(score=lambda weights: weights.prod(0)),
+            paired(score=lambda weights: weights.median(0).values),
         ),
         "average the weights, not the heads' choices": Replays(
             votes(lambda choices: choices.mode().values),
             votes(lambda choices: Counter(choices.tolist()).most_common(1)[0][0]),
         ),
+        "average the weights as they are: no head is scaled up": scaled_up,
+        "words are where the mask says, not in the first columns": Replays(first_columns, behind_the_first),
         "for each row a word, not for each word a row": from_each_word,
         "(source word, target word), in this order": paired(pair=lambda pairs: [one[::-1] for one in pairs]),
         "True is a word": upside_down,
         "in the order of the rows": paired(pair=sorted),
-        "a source without words has nothing to align": refuses_no_words,
+        "a source without words has nothing to align": Spotted(
+            rules.no_word_to_choose, chooses_among_none, also=(refuses_no_words,)
+        ),
     },
 )
