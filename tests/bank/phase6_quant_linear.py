@@ -130,7 +130,7 @@ class RowAfterRow(_Layer):
         return out if self.bias is None else out + self.bias
 
 
-@right("QuantLinear", why="plain attributes, and a bias of zeros where there is none")
+@right("QuantLinear", why="a bias of zeros where there is none")
 class Plain(nn.Module):
     def __init__(self, linear, bits=8):
         super().__init__()
@@ -138,7 +138,7 @@ class Plain(nn.Module):
         self.register_buffer("q", q)
         self.register_buffer("scale", scale)
         bias = torch.zeros(len(q)) if linear.bias is None else linear.bias.data.clone()
-        self.register_buffer("bias", bias, persistent=False)
+        self.register_buffer("bias", bias)
 
     def forward(self, x):
         return torch.einsum("...i,oi->...o", x, self.q.to(x.dtype) * self.scale.to(x.dtype)) + self.bias.to(x.dtype)

@@ -42,6 +42,7 @@ def search(name, table, n_beams, max_len, penalty=0.6, eos=EOS, bos=BOS, **optio
 
 TRAP = dict(root=(0.05, 0.5, 0.45), below={1: (0.34, 0.33, 0.33), 2: (0.03, 0.9, 0.07)})
 LATE = dict(root=(0.3, 0.6, 0.1), below={1: (0.1, 0.45, 0.45)})  # at penalty 1.2 both long ones pass the early end
+AWAY = dict(root=(0.45, 0.4, 0.15), below={1: (0.05, 0.9, 0.05)})
 SHORT = dict(root=(0.55, 0.25, 0.2), below={1: (0.3, 0.4, 0.3), 2: (0.3, 0.3, 0.4)})
 
 
@@ -158,6 +159,7 @@ register(
         search("eos 2, bos 9", tree(4, 3, eos_bias=0.5, eos=2), 2, 3, eos=2, bos=9),
         search("one step", tree(4, 1), 3, 1),
         search("much ends early", tree(3, 4, eos_bias=2.5), 3, 4),
+        search("one beam that ends, though going on would win", tree(3, 3, **AWAY), 1, 3, 1.2),
     ),
     mistakes={
         "add log-probabilities, do not multiply or add shares": Replays(

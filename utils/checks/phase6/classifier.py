@@ -57,6 +57,15 @@ register(
         case("nothing real at all", dict(x=(2, 3, 4), pad_mask=lengths(3, 0, 0)), kind="edge"),
     ),
     mistakes={
+        "nothing is added to the count: clamp it at 1": Replays(
+            *(
+                lambda x, pad_mask, eps=eps: (x * number(pad_mask, x)).sum(1) / (number(pad_mask, x).sum(1) + eps)
+                for eps in (1e-5, 1e-6, 1e-4)
+            )
+        ),
+        "nan_to_num hides a NaN, its gradient stays": lambda x, pad_mask: torch.nan_to_num(
+            (x * number(pad_mask, x)).sum(1) / number(pad_mask, x).sum(1)
+        ),
         "divide by the real tokens": lambda x, pad_mask: (x * number(pad_mask, x)).mean(1),
         "a sentence of padding gives zeros, not NaN": Spotted(
             rules.nan_somewhere, lambda x, pad_mask: (x * number(pad_mask, x)).sum(1) / number(pad_mask, x).sum(1)
@@ -111,6 +120,32 @@ class _Sinusoidal(_Classifier):
         return rows + oracle.sinusoidal_positions(*rows.shape[1:]).to(rows.dtype)
 
 
+def encoded(post_norm=True, dropout=True):
+    """A wrong twin whose encoder is not told of one of the two."""
+
+    class Wrong(_Classifier):
+        def __init__(self, config, n_classes):
+            super().__init__(config, n_classes)
+            c = config
+            sizes = (c.n_layers, c.d_model, c.n_heads, c.d_ff)
+            told = dict(norm_first=c.norm_first) if post_norm else {}
+            self.encoder = oracle.Encoder(*sizes, **told, **({"dropout": c.dropout} if dropout else {}))
+
+    return Wrong
+
+
+def never_dropped(self, tokens):
+    return self.placed(F.embedding(tokens, self.token_embedding.weight))
+
+
+def always_dropped(self, tokens):
+    return F.dropout(never_dropped(self, tokens), self.config.dropout)
+
+
+def dropped_at_the_end(self, pooled):
+    return self.classifier(F.dropout(pooled, self.config.dropout, self.training))
+
+
 def at_last_real(self, y, pad_mask):
     last = (pad_mask * torch.arange(pad_mask.shape[1])).argmax(1)
     return y[torch.arange(len(y)), last]
@@ -162,6 +197,18 @@ register(
         "return logits": Replays(
             wrong(verdict=lambda self, pooled: self.classifier(pooled).softmax(-1)),
             wrong(verdict=lambda self, pooled: self.classifier(pooled).log_softmax(-1)),
+        ),
+        "norm_first was not handed on": Replays(encoded(post_norm=False), encoded(post_norm=False, dropout=False)),
+        "dropout was not handed on to the encoder": encoded(dropout=False),
+        "dropout follows the positions": Replays(
+            wrong(entered=never_dropped), type("Wrong", (encoded(dropout=False),), dict(entered=never_dropped))
+        ),
+        "dropout is for training: nn.Dropout, or training=self.training": Spotted(
+            rules.drops_in_eval, wrong(entered=always_dropped)
+        ),
+        "no dropout before the verdict": wrong(verdict=dropped_at_the_end),
+        "the mean, not the largest": wrong(
+            pooled=lambda self, y, pad_mask: y.masked_fill(~pad_mask[..., None], -1e9).amax(1)
         ),
         "no √d_model here": wrong(placed=lambda self, rows: self.positions(rows * rows.shape[-1] ** 0.5)),
         "positions are missing": wrong(placed=lambda self, rows: rows),

@@ -47,16 +47,23 @@ def wrong(
     mix=lambda soft, hard, alpha: alpha * soft + (1 - alpha) * hard,
     mean=lambda rows, mask: (rows * mask).sum() / mask.sum().clamp(min=1),
     detach=True,
+    soft_at=lambda T: (T, T),
+    soft_mean=None,
+    hard_mean=None,
 ):
-    """A wrong twin in its parts: `soft` gets both logits divided by T."""
+    """A wrong twin in its parts: `soft` gets both logits divided by T; soft_at: by what student and teacher are."""
 
     def distillation_loss(student_logits, teacher_logits, targets, temperature, alpha, pad_mask):
         teacher = teacher_logits.detach() if detach else teacher_logits
-        rows = factor(temperature) * soft(student_logits / temperature, teacher / temperature, temperature)
+        own, others = soft_at(temperature)
+        rows = factor(temperature) * soft(student_logits / own, teacher / others, temperature)
         safe = targets.clamp(min=0)
         logs = (student_logits / hard_at(temperature)).log_softmax(-1)
         hard = -logs.gather(-1, safe[..., None])[..., 0]
-        return mean(mix(rows, hard, alpha), pad_mask.to(rows.dtype))
+        mask = pad_mask.to(rows.dtype)
+        if soft_mean or hard_mean:
+            return mix((soft_mean or mean)(rows, mask), (hard_mean or mean)(hard, mask), alpha)
+        return mean(mix(rows, hard, alpha), mask)
 
     return distillation_loss
 
@@ -79,6 +86,53 @@ def twice_teacher(s, t, T):
 
 def per_word(s, t, T):
     return F.kl_div(s.log_softmax(-1), t.softmax(-1), reduction="none").mean(-1)
+
+
+def two_logs(s, t, T):
+    """The teacher's log-probabilities where kl_div wants its probabilities."""
+    return F.kl_div(s.log_softmax(-1), t.log_softmax(-1), reduction="none").sum(-1)
+
+
+def no_log(s, t, T):
+    return F.kl_div(s.softmax(-1), t.softmax(-1), reduction="none").sum(-1)
+
+
+def of_all(rows, mask):
+    return rows.mean()
+
+
+def over_all(rows, mask):
+    return (rows * mask).sum() / mask.numel()
+
+
+def per_sentence(rows, mask):
+    return (rows * mask).sum() / len(rows)
+
+
+def summed(rows, mask):
+    return (rows * mask).sum()
+
+
+def kept_or_nan(rows, mask):
+    return (rows * mask).sum() / mask.sum()
+
+
+def by_targets(student_logits, teacher_logits, targets, temperature, alpha, pad_mask):
+    """Cross-entropy wherever the target is a word."""
+    soft = oracle.distillation_loss(student_logits, teacher_logits, targets, temperature, 1.0, pad_mask)
+    hard = F.cross_entropy(student_logits.flatten(0, 1), targets.flatten(), reduction="sum")
+    return alpha * soft + (1 - alpha) * hard / pad_mask.sum().clamp(min=1)
+
+
+def all_by_t(student_logits, teacher_logits, targets, temperature, alpha, pad_mask):
+    """The whole loss times T²."""
+    args = student_logits, teacher_logits, targets, temperature, alpha, pad_mask
+    return temperature**2 * wrong(factor=lambda T: 1.0)(*args)
+
+
+def targets_as_they_are(student_logits, teacher_logits, targets, temperature, alpha, pad_mask):
+    student_logits.log_softmax(-1).gather(-1, targets[..., None])
+    return oracle.distillation_loss(student_logits, teacher_logits, targets, temperature, alpha, pad_mask)
 
 
 SAME = given(lambda generator, others: others["student_logits"].clone())
@@ -107,13 +161,34 @@ register(
         "the teacher learns nothing": wrong(detach=False),
         "sum over the words": wrong(per_word),
         "pads were counted": Replays(
-            wrong(mean=lambda rows, mask: rows.mean()),
-            wrong(mean=lambda rows, mask: (rows * mask).sum() / mask.numel()),
+            *(wrong(mean=way) for way in (of_all, over_all)),
+            *(wrong(soft_mean=way) for way in (of_all, over_all)),
+            *(wrong(hard_mean=way) for way in (of_all, over_all)),
+        ),
+        "pad_mask says what counts, not the targets": by_targets,
+        "divide by the kept tokens, not by the sentences": Replays(
+            wrong(mean=per_sentence), wrong(soft_mean=per_sentence), wrong(hard_mean=per_sentence)
+        ),
+        "student and teacher are both softened": Replays(
+            wrong(soft_at=lambda T: (1.0, T)), wrong(soft_at=lambda T: (T, 1.0)), wrong(soft_at=lambda T: (1.0, 1.0))
+        ),
+        "T² belongs to the teacher's part alone": all_by_t,
+        "kl_div wants the student's log-probabilities and the teacher's probabilities": Replays(
+            wrong(two_logs), wrong(no_log)
+        ),
+        "both parts have a weight: alpha and 1 − alpha": Replays(
+            wrong(mix=lambda soft, hard, alpha: soft + hard),
+            wrong(mix=lambda soft, hard, alpha: alpha * soft + hard),
+            wrong(mix=lambda soft, hard, alpha: soft + alpha * hard),
+        ),
+        "nothing kept gives 0, not NaN": Spotted(rules_systems.nan_of_nothing, wrong(mean=kept_or_nan)),
+        "a target at a masked place may be −100: take the kept rows first": Spotted(
+            rules_systems.target_out_of_range, targets_as_they_are
         ),
         "the mean is over all kept tokens, not over sentences": wrong(
             mean=lambda rows, mask: ((rows * mask).sum(-1) / mask.sum(-1).clamp(min=1)).mean()
         ),
-        "the mean, not the sum": wrong(mean=lambda rows, mask: (rows * mask).sum()),
+        "the mean, not the sum": Replays(wrong(mean=summed), wrong(soft_mean=summed), wrong(hard_mean=summed)),
         "targets are met at temperature 1": wrong(hard_at=lambda T: T),
         "alpha is the teacher's share": wrong(mix=lambda soft, hard, alpha: (1 - alpha) * soft + alpha * hard),
         "cross-entropy with the teacher is more than the divergence": wrong(entropy_left_out),
@@ -182,6 +257,18 @@ def first_thought_only(self, x, attn_mask=None):
     return self.block(x, attn_mask=attn_mask)
 
 
+def residual_again(self, x, attn_mask=None):
+    for _ in range(self.n_layers):
+        x = x + self.block(x, attn_mask=attn_mask)
+    return x
+
+
+def counts_down(self, x, attn_mask=None):
+    while self.n_layers > 0:
+        x, self.n_layers = self.block(x, attn_mask=attn_mask), self.n_layers - 1
+    return x
+
+
 def causal(*shape):
     return given(lambda generator, others: torch.ones(shape, dtype=torch.bool).tril())
 
@@ -209,6 +296,8 @@ register(
         "the mask was ignored": passes(lambda n: n, lambda place, attn_mask: None),
         "every pass needs the mask": passes(lambda n: n, lambda place, attn_mask: None if place else attn_mask),
         "every pass sends its own gradient": passing(first_thought_only),
+        "the block has a residual of its own": passing(residual_again),
+        "a second call makes as many passes: count in a variable of your own": passing(counts_down),
         "each pass reads what the one before it wrote": passing(
             lambda self, x, attn_mask=None: (
                 x + sum(self.block(x, attn_mask=attn_mask) - x for _ in range(self.n_layers))

@@ -5,7 +5,7 @@ import math
 from utils import oracle
 from utils.checks.exercise import Replays, case, register
 from utils.checks.phase6 import PHASE
-from utils.checks.phase6.serving import BOX, LARGE, TOY
+from utils.checks.phase6.serving import BOX, LARGE, TOY, first_of, last_of
 from utils.config import ModelConfig
 from utils.observe.codec import Fixture
 
@@ -33,6 +33,8 @@ def drawn(
     met=lambda config: 0.5 if config.src_vocab_size else 1.0,
     pairs=lambda config: 2 if config.src_vocab_size else 1,
     prompts=lambda case: 1,
+    prefill=None,
+    told=lambda work, case: work,
 ):
     """A wrong twin in its parts."""
 
@@ -47,8 +49,16 @@ def drawn(
         speed, power = case["bandwidth_bytes_per_s"], case["flops_per_s"]
         some = met(config) * weights
         step = slowest((read(some, cache, case) / speed, flops * met(config) * parameters * case["sequences"] / power))
-        first = slowest((work / power, some / speed))
-        values = (parameters, weights, cache, work, first, rate(step, case), float(machines(weights + cache, case)))
+        first = (prefill or slowest)((work / power, some / speed))
+        values = (
+            parameters,
+            weights,
+            cache,
+            told(work, case),
+            first,
+            rate(step, case),
+            float(machines(weights + cache, case)),
+        )
         return dict(zip(PARTS, values, strict=True))
 
     return design_numbers
@@ -89,7 +99,13 @@ register(
         "of two stacks each token meets one: half of the parameters": drawn(met=lambda config: 1.0),
         "an encoder looks both ways: twice the pairs": drawn(pairs=lambda config: 1),
         "two stacks: half of the parameters, twice the pairs": drawn(met=lambda config: 1.0, pairs=lambda config: 1),
-        "prefill is of one prompt": drawn(prompts=lambda case: case["sequences"]),
+        "prefill is of one prompt": Replays(
+            drawn(prompts=lambda case: case["sequences"]),
+            drawn(told=lambda work, case: work * case["sequences"]),
+        ),
+        "scores, and their sum of values: two products": drawn(
+            attention=lambda config, n: config.n_layers * config.d_model * n * n
+        ),
         "the weights are split over the machines, too: no whole copy in each": drawn(machines=own_copy),
         "a machine that is exactly full will do": drawn(
             machines=lambda need, case: math.floor(need / case["memory_bytes"]) + 1
@@ -125,6 +141,10 @@ register(
         "all users together": drawn(rate=lambda seconds, case: 1 / seconds),
         "a byte has 8 bits": drawn(bits=lambda case: (8 * case["weight_bits"], 8 * case["kv_bits"])),
         "the cache has its own bits": drawn(bits=lambda case: (case["weight_bits"], case["weight_bits"])),
-        "the slower of the two counts": Replays(drawn(slowest=min), drawn(slowest=sum)),
+        "the slower of the two counts": Replays(
+            *(drawn(slowest=way) for way in (min, sum, first_of, last_of)),
+            *(drawn(prefill=way) for way in (min, sum, first_of, last_of)),
+            *(drawn(prefill=max, slowest=way) for way in (min, sum, first_of, last_of)),
+        ),
     },
 )

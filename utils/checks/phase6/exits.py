@@ -70,6 +70,11 @@ def stuck(empty):
     return early_exit_forward
 
 
+def of_answer(change):
+    """The right answer, handed over otherwise."""
+    return lambda model, tokens, threshold: change(*oracle.early_exit_forward(model, tokens, threshold))
+
+
 never_released, never_released_empty = stuck(empty=False), stuck(empty=True)
 
 register(
@@ -81,7 +86,7 @@ register(
     cases=(
         run("threshold 0: all leave at once", 0.0),
         run("threshold 2: nobody leaves early", 2.0, seed=1),
-        run("some leave", 0.6, seed=2),
+        run("some leave", 0.6, seed=2, default_dtype="float32"),
         run("fewer leave", 0.8, seed=3),
         run("exactly sure", 1.0, sharp=4000.0, seed=4),
         run("one row of one token", 0.5, rows=1, seq_len=1, seed=5),
@@ -107,6 +112,16 @@ register(
         "the last block releases the rest": Replays(wrong(rest=lambda n: 0), never_released, never_released_empty),
         "rows keep their order": wrong(ordered=False),
         "no token sees its future": wrong(mask=lambda n: None),
+        "return logits, not probabilities": of_answer(lambda found, used: (found.softmax(-1), used)),
+        "logits keep their dtype": Replays(
+            of_answer(lambda found, used: (found.to(torch.get_default_dtype()), used)),
+            of_answer(lambda found, used: (found.float(), used)),
+        ),
+        "layers_used is an int64 tensor": Replays(
+            of_answer(lambda found, used: (found, used.tolist())),
+            of_answer(lambda found, used: (found, used.int())),
+            of_answer(lambda found, used: (found, used.float())),
+        ),
         "reaching the threshold is enough": wrong(sure=lambda logits, t: logits.softmax(-1).amax(-1) > t),
     },
 )

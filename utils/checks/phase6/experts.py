@@ -87,6 +87,15 @@ def rerouted(logits, chosen, weights, capacity):
     return torch.where(keep, logits, -torch.inf).softmax(-1).nan_to_num()
 
 
+def chosen_by_weight(logits, k, capacity=None):
+    """Whoever has a weight above 0 counts as chosen."""
+    weights, _ = oracle.moe_route(logits, k)
+    chosen = weights > 0
+    if capacity is not None:
+        weights = weights * (chosen.cumsum(0) <= capacity)
+    return weights, even(logits, chosen, weights, k)
+
+
 def unrefused(logits, k, capacity=None):
     chosen = top(logits, min(max(k, 1), logits.shape[1]))
     weights = hidden_with_infinity(logits, chosen)
@@ -134,6 +143,7 @@ register(
         case("as many tokens as experts", dict(logits=(4, 4), k=2, capacity=2)),
         case("one token", dict(logits=(1, 3), k=2, capacity=1)),
         case("one expert", dict(logits=(4, 1), k=1, capacity=3)),
+        case("a second choice with hardly any weight", dict(logits=normal(5, 3, std=2000.0), k=2, capacity=2)),
         case(
             "experts that score the same",
             dict(logits=torch.zeros(3, 5, dtype=torch.float64), k=2),
@@ -162,6 +172,19 @@ register(
             rules.too_many_chosen,
             wrong(choose=lambda logits, k: logits >= logits.topk(k).values[:, -1:]),
             certain=True,
+        ),
+        "chosen is chosen, though the weight rounds to 0": chosen_by_weight,
+        "the first `capacity` tokens are served: <=, not <": wrong(
+            drop=lambda logits, chosen, weights, capacity: weights * (chosen.cumsum(0) < capacity)
+        ),
+        "an expert counts the tokens that chose it, not all": wrong(
+            drop=lambda logits, chosen, weights, capacity: weights * (torch.arange(len(weights))[:, None] < capacity)
+        ),
+        "all k choices of a token count for the balance": wrong(
+            balance=lambda logits, chosen, weights, k: even(logits, top(logits, 1), weights, 1)
+        ),
+        "the weights teach the router: do not cut them off": wrong(
+            weigh=lambda logits, chosen: hidden_with_infinity(logits, chosen).detach()
         ),
         "capacity was ignored": lambda logits, k, capacity=None: (
             refuse(logits, k, capacity),

@@ -112,6 +112,27 @@ def post_norm_blocks(model, config):
         block.norm_first = False
 
 
+def pre_norm_blocks(model, config):
+    for block in model.blocks:
+        block.norm_first = True
+
+
+def blocks_without_dropout(model, config):
+    for place, block in enumerate(model.blocks):
+        bare = oracle.EncoderBlock(config.d_model, config.n_heads, config.d_ff, config.norm_first)
+        if config.n_kv_heads not in (None, config.n_heads):
+            bare.attention = block.attention
+        model.blocks[place] = bare
+
+
+def never_dropped(self, tokens, offset=0):
+    return self.positions(self.rows(tokens), offset)
+
+
+def always_dropped(self, tokens, offset=0):
+    return F.dropout(never_dropped(self, tokens, offset), self.config.dropout)
+
+
 def unnormed_forward(self, tokens, pad_mask=None):
     x, seen = self.embed(tokens), self.seen(tokens, pad_mask)
     for block in self.blocks:
@@ -207,7 +228,17 @@ register(
         "post-norm ends normed: no norm more": Spotted(
             rules.parameters_more("blocks.0.norm1.gamma", "blocks.0.norm1.beta"), made(always_norm)
         ),
-        "norm_first was not handed on": made(post_norm_blocks),
+        "norm_first was not handed on": Replays(made(post_norm_blocks), made(pre_norm_blocks)),
+        "dropout was not handed on to the blocks": made(blocks_without_dropout),
+        "dropout follows the positions": Replays(
+            wrong(embed=never_dropped), type("Wrong", (made(blocks_without_dropout),), dict(embed=never_dropped))
+        ),
+        "dropout is for training: nn.Dropout, or training=self.training": Spotted(
+            rules.drops_in_eval, wrong(embed=always_dropped)
+        ),
+        "no dropout in the head": wrong(
+            head=lambda self, x: F.linear(F.dropout(self.norm(x), self.config.dropout, self.training), self.out())
+        ),
         "tied: the output's weight is the table itself": Spotted(
             rules.parameters_more("token_embedding.weight"), made(never_tied)
         ),

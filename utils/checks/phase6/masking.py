@@ -88,7 +88,7 @@ register(
     bans=(),
     cases=(
         asked("80 × 90 tokens, p = 0.3", 5, 0.3),
-        asked("p = 0.6, other specials", 6, 0.6, vocab_size=31, special_ids=(30, 3), mask_id=0, shape=(70, 60)),
+        asked("p = 0.6, other specials", 6, 0.6, vocab_size=31, special_ids=(29, 3), mask_id=0, shape=(70, 60)),
         asked("p = 0.15, no specials", 7, 0.15, special_ids=(), mask_id=42, shape=(90, 80)),
         nothing("p = 0", [[3, 5, 1, 9], [7, 8, 6, 2]]),
         nothing("specials, masks and pads only, p = 1", [[1, 2, 4, 9], [4, 1, 1, 2]], p=1.0),
@@ -122,6 +122,10 @@ register(
         "each random word is drawn by itself": Spotted(
             rules.one_word_in_a_line,
             wrong(draw=lambda n, shape, generator: torch.randint(n, (shape[0], 1), generator=generator)),
+        ),
+        "every word can be drawn: the upper end is left out already": Spotted(
+            rules.last_word_left_out,
+            wrong(draw=lambda n, shape, generator: torch.randint(n - 1, shape, generator=generator)),
         ),
         "a random word is no special token": Spotted(
             rules.random_specials, wrong(aside=lambda mask_id, special_ids: [mask_id])

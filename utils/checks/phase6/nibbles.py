@@ -5,8 +5,8 @@ import torch.nn.functional as F
 
 from utils import oracle
 from utils.checks.draw import given
-from utils.checks.exercise import Replays, case, refusal, register
-from utils.checks.phase6 import PHASE
+from utils.checks.exercise import Replays, Spotted, case, refusal, register
+from utils.checks.phase6 import PHASE, rules_systems
 from utils.checks.phase6.quantization import integers
 
 ALL = torch.arange(-8, 8, dtype=torch.int8)
@@ -30,6 +30,17 @@ def packing(low=0, high=1, mask=15, pad=0, check=True, dtype=torch.uint8, both=l
         return both(*parts).to(dtype)
 
     return pack_int4
+
+
+def never_minus_8(q):
+    if (q.abs() > 7).any() or (q == -8).any():
+        raise ValueError("int4")
+    return oracle.pack_int4(q)
+
+
+def pairs_only(q):
+    (q[..., 0::2] + q[..., 1::2]).sum()
+    return oracle.pack_int4(q)
 
 
 def halves(q):
@@ -64,6 +75,8 @@ register(
         "two's complement, not plus 8": packing(both=lambda a, b: ((a + 8) & 15) | (((b + 8) & 15) << 4)),
         "bytes are uint8": Replays(packing(dtype=torch.int8), packing(dtype=torch.int64)),
         "outside −8 to 7 must be refused": packing(check=False),
+        "−8 fits: there is no +8": Spotted(rules_systems.fitting_refused, never_minus_8),
+        "an odd number: pad before the halves are put together": Spotted(rules_systems.odd_end_failed, pairs_only),
     },
 )
 

@@ -116,6 +116,13 @@ register(
         "round to nearest": Replays(rounding(torch.floor), rounding(torch.trunc), rounding(torch.ceil)),
         "negative weights count too": rounding(size=lambda w, **over: w.amax(**over)),
         "one scale for each index of the axis": one_scale,
+        "axis 0 is an axis, too: `if axis is not None`": lambda w, bits, axis=None: oracle.quantize(
+            w, bits, axis or None
+        ),
+        "w ≈ q · scale: the scale is one step, not how many": lambda w, bits, axis=None: (
+            oracle.quantize(w, bits, axis)[0],
+            1 / oracle.quantize(w, bits, axis)[1],
+        ),
         "the axis is the one that keeps its scales": rounding(over=lambda axis, dims: (axis % dims,)),
         "a slice of zeros has scale 1": Replays(
             rounding(zero=0.0, stored=lambda q: q.nan_to_num(0.0).to(torch.int8)),
@@ -178,7 +185,10 @@ register(
             lambda q, scale: (q.to(scale.dtype) * scale).to(torch.int8),
         ),
         "the result has the dtype of scale": Replays(
-            lambda q, scale: q.float() * scale.float(), lambda q, scale: q.double() * scale.double()
+            lambda q, scale: q.float() * scale.float(),
+            lambda q, scale: q.double() * scale.double(),
+            lambda q, scale: q.float() * scale,
+            lambda q, scale: q.to(torch.get_default_dtype()) * scale,
         ),
         "multiply by the scale": lambda q, scale: q.to(scale.dtype) / scale,
         "each scale belongs to its own row": lambda q, scale: (
@@ -242,6 +252,45 @@ class _Whole(_Linear):
         self.weight = nn.Parameter(oracle.dequantize(self.q, self.scale))
 
 
+def storing(store):
+    """The right layer, its three tensors kept by store(self, q, scale, bias)."""
+
+    class Wrong(nn.Module):
+        def __init__(self, linear, bits=8):
+            super().__init__()
+            right = oracle.QuantLinear(linear, bits)
+            self.kept = lambda: (self.q, self.scale, self.bias)
+            store(self, right.q, right.scale, right.bias)
+
+        def forward(self, x):
+            q, scale, bias = self.kept()
+            return F.linear(
+                x, q.to(x.dtype) * scale.reshape(-1, 1).to(x.dtype), None if bias is None else bias.to(x.dtype)
+            )
+
+    return Wrong
+
+
+def as_attributes(self, q, scale, bias):
+    self.q, self.scale, self.bias = q, scale, bias
+
+
+def under_other_names(self, q, scale, bias):
+    self.kept = lambda: (self.weight, self.s, self.b)
+    for name, tensor in (("weight", q), ("s", scale), ("b", bias)):
+        self.register_buffer(name, tensor)
+
+
+def registered(self, q, scale, bias, **options):
+    for name, tensor in (("q", q), ("scale", scale), ("bias", bias)):
+        self.register_buffer(name, tensor, **options)
+
+
+_Attributes, _OtherNames = storing(as_attributes), storing(under_other_names)
+_Forgotten = storing(lambda self, q, scale, bias: registered(self, q, scale, bias, persistent=False))
+_Flat = storing(lambda self, q, scale, bias: registered(self, q, scale.flatten(), bias))
+
+
 class _EightBits(_Linear):
     def __init__(self, linear, bits=8):
         super().__init__(linear, 8)
@@ -291,6 +340,7 @@ register(
         small(
             "what is still trained", 6, 4, judge=rules_systems.judge_learning, seed=7, mutates="learning", grad=False
         ),
+        small("what its state_dict() holds", 6, 4, bits=5, seed=8, mutates="self", grad=False),
         small("the bytes it keeps, 4 bits", bits=4, judge=rules_systems.at_most(LIMIT), seed=6, **HELD),
     ),
     mistakes={
@@ -298,6 +348,7 @@ register(
             rules_systems.learning_kept, _InTheGraph, certain=True
         ),
         "memory was not saved": Spotted(rules_systems.too_many_bytes, _Copy, certain=True),
+        "register_buffer, under these three names": Replays(_Attributes, _Forgotten, _OtherNames, _Flat),
         "no parameters: buffers": Spotted(rules_systems.more_parameters, _Parameters, also=(_Whole,)),
         "the bias is not scaled": Replays(
             wrong(

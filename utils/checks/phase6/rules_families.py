@@ -50,6 +50,11 @@ def has_more(got, request, names):
     return not got["problem"] and got["parameters"] - asked == more > 0
 
 
+def drops_in_eval(got, request):
+    """Did it draw though it was not in training?"""
+    return not request.train and "torch's random state" in got["disturbed"]
+
+
 def bias_at_the_output(got, request):
     asked = sum(weight.numel() for weight in request.weights.values())
     return not got["problem"] and got["parameters"] - asked == len(request.weights["token_embedding.weight"])

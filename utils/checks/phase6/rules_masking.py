@@ -51,6 +51,7 @@ def judge_hidden(got, settled, tokens, pad_mask, mask_id, vocab_size, p, special
         _badly_chosen(chosen, eligible, p)
         or _counted_out(got)
         or _badly_split(inputs, tokens, chosen, mask_id, words)
+        or _never_drawn(got, tokens, mask_id, words)
         or _not_from_the_generator(said(got), again, copy)
     )
 
@@ -112,6 +113,24 @@ def _badly_split(inputs, tokens, chosen, mask_id, words):
     never = (counts == 0).sum() > len(words) / 4 and len(found) > 3 * len(words)
     if never or spread_too_far(counts, len(found), 1 / len(words)):
         return "random words spread over the whole vocabulary", "some far too often, others never"
+    return None
+
+
+def _drawn_words(got, tokens, mask_id, words):
+    """How often each word was put in place of another one, over all calls that drew anew."""
+    counts = torch.zeros(int(words.max()) + 1, dtype=torch.int64)
+    for index in (0, 1, 3, 4)[: len(got["calls"]) - 1]:  # the third call repeats the first
+        inputs, labels = said(got, index)
+        found = inputs[(labels != IGNORED) & (inputs != tokens) & (inputs != mask_id)]
+        counts += torch.bincount(found, minlength=len(counts))[: len(counts)]
+    return counts[words]
+
+
+def _never_drawn(got, tokens, mask_id, words):
+    """Is there a word that never comes, though each should come 20 times and more? A chance of one in 10⁸."""
+    counts = _drawn_words(got, tokens, mask_id, words)
+    if counts.sum() > 20 * len(words) and bool((counts == 0).any()):
+        return "random words spread over the whole vocabulary", f"word {words[counts == 0][0]} never"
     return None
 
 
@@ -191,6 +210,17 @@ def one_way_per_row(got, request):
     inputs, labels, tokens, pad_mask, aside, chosen = _masking(got, request)
     masked, n = ((inputs == argument(request, "mask_id")) & chosen).sum(1), chosen.sum(1)
     return len(n) > 3 and bool(((masked == 0) | (masked == n)).all()) and bool(((masked == 0) & (n > 1)).any())
+
+
+def last_word_left_out(got, request):
+    """Does the last word of the vocabulary never come, and all others do?"""
+    inputs, labels, tokens, pad_mask, aside, chosen = _masking(got, request)
+    specials = [*argument(request, "special_ids"), argument(request, "mask_id")]
+    words = torch.tensor([word for word in range(argument(request, "vocab_size")) if word not in specials])
+    if len(got["calls"]) < 5:
+        return False
+    counts = _drawn_words(got, tokens, argument(request, "mask_id"), words)
+    return counts.sum() > 20 * len(words) and (counts == 0).nonzero().flatten().tolist() == [len(words) - 1]
 
 
 def random_specials(got, request):

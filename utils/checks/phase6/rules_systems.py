@@ -25,6 +25,30 @@ def more_parameters(got, request):
     return not got["problem"] and (got["parameters"] or 0) > sum(weight.numel() for weight in request.weights.values())
 
 
+def nan_of_nothing(got, request):
+    """Is the loss no number where nothing is kept?"""
+    return not bool(argument(request, "pad_mask").any()) and bool(said(got).isnan())
+
+
+def target_out_of_range(got, request):
+    """Did it fail on a target that is no word?"""
+    raised = got["calls"][0]["raised"] or {"message": ""}
+    low = bool((argument(request, "targets") < 0).any())
+    return low and any(part in raised["message"] for part in ("out of bounds", "out of range"))
+
+
+def fitting_refused(got, request):
+    """Was −8 refused, and all others fit?"""
+    q, raised = argument(request, "q"), got["calls"][0]["raised"] or {}
+    return raised.get("type") == "ValueError" and int(q.min()) == -8 and int(q.max()) <= 7
+
+
+def odd_end_failed(got, request):
+    """Did halves of different lengths not go together?"""
+    raised = got["calls"][0]["raised"] or {}
+    return raised.get("type") == "RuntimeError" and argument(request, "q").shape[-1] % 2 == 1
+
+
 def block_copied(got, request):
     return "the block was copied" in (got["problem"] or {"message": ""})["message"]
 

@@ -50,17 +50,19 @@ def built(change):
             read=lambda weights, batch, cache: weights + batch * cache,
             flops=lambda parameters: 2 * parameters,
             prompt=lambda n: n,
+            length=lambda hardware: hardware["seq_len"],
             rate=lambda batch, seconds: batch / seconds,
             whole=math.floor,
             empty=(None, None, 0.0),
             slowest=max,
+            prefill=None,
             bound=lambda compute, memory: "compute" if compute > memory else "memory",
             least=0,
             step=lambda batch, seconds: batch * seconds,
         ) | change(config, hardware)
         speed, power = hardware["bandwidth_bytes_per_s"], hardware["flops_per_s"]
         weights = part["parameters"] * hardware["weight_bits"] / 8
-        cache = part["per_token"] * hardware["seq_len"]
+        cache = part["per_token"] * part["length"](hardware)
         batch = max(part["least"], part["whole"](part["free"](hardware["memory_bytes"], weights) / cache))
         flops = part["flops"](part["parameters"])
         pre = flops * part["prompt"](hardware["prompt_len"]) / power, weights / speed
@@ -68,8 +70,9 @@ def built(change):
         seconds = part["slowest"](step)
         bound = part["bound"](*step)
         last = (seconds, bound, part["rate"](batch, seconds)) if batch or part["empty"] is None else part["empty"]
+        first = (part["prefill"] or part["slowest"])(pre)
         values = (
-            *map(float, (part["parameters"], weights, part["per_token"], cache, batch, flops, part["slowest"](pre))),
+            *map(float, (part["parameters"], weights, part["per_token"], cache, batch, flops, first)),
             part["bound"](*pre),
             *last,
         )
@@ -82,6 +85,16 @@ KEYS = (
     *("parameters", "weight_bytes", "kv_bytes_per_token", "kv_bytes_per_sequence", "max_batch", "flops_per_token"),
     *("prefill_seconds", "prefill_bound", "decode_step_seconds", "decode_bound", "tokens_per_second"),
 )
+
+
+def first_of(times):
+    """Computing alone."""
+    return times[0]
+
+
+def last_of(times):
+    """Reading alone."""
+    return times[1]
 
 
 def heads_of_queries(config, hardware):
@@ -164,7 +177,16 @@ register(
         "the prompt's tokens are computed, all of them": built(lambda c, h: dict(prompt=lambda n: 1)),
         "prefill takes the prompt only": built(lambda c, h: dict(prompt=lambda n: h["seq_len"])),
         "the slower of the two counts": Replays(
-            built(lambda c, h: dict(slowest=min)), built(lambda c, h: dict(slowest=sum))
+            *(built(lambda c, h, way=way: dict(slowest=way)) for way in (min, sum, first_of, last_of)),
+            *(built(lambda c, h, way=way: dict(prefill=way)) for way in (min, sum, first_of, last_of)),
+            *(built(lambda c, h, way=way: dict(prefill=max, slowest=way)) for way in (min, sum, first_of, last_of)),
+        ),
+        "seq_len is the whole length, prompt included": Replays(
+            built(lambda c, h: dict(length=lambda h: h["seq_len"] + h["prompt_len"])),
+            built(lambda c, h: dict(length=lambda h: h["prompt_len"])),
+        ),
+        'a bound is "compute" or "memory"': built(
+            lambda c, h: dict(bound=lambda compute, memory: "compute" if compute > memory else "bandwidth")
         ),
         "only whole sequences fit": Replays(
             built(lambda c, h: dict(whole=lambda batch: batch)),
@@ -174,7 +196,11 @@ register(
         "each sequence gets a token per step": built(lambda c, h: dict(rate=lambda batch, seconds: 1 / seconds)),
         "count all parameters": built(without_table),
         "without a sequence there is no step": Replays(
-            built(lambda c, h: dict(empty=(0.0, "memory", 0.0))), built(lambda c, h: dict(empty=None))
+            built(lambda c, h: dict(empty=(0.0, "memory", 0.0))),
+            built(lambda c, h: dict(empty=(0.0, None, 0.0))),
+            built(lambda c, h: dict(empty=(math.inf, None, 0.0))),
+            built(lambda c, h: dict(empty=(None, None, None))),
+            built(lambda c, h: dict(empty=None)),
         ),
         "max_batch is at least 0": Replays(
             built(lambda c, h: dict(least=-math.inf)), built(lambda c, h: dict(least=-math.inf, empty=None))
@@ -339,7 +365,10 @@ register(
             swap=lambda reason, here, there: "context" if reason == "latency" and not (here and there) else reason
         ),
         "who refuses takes no time: None": Replays(
-            router(refused=lambda near, far: 0.0), router(refused=lambda near, far: near)
+            router(refused=lambda near, far: 0.0),
+            router(refused=lambda near, far: near),
+            router(refused=lambda near, far: math.inf),
         ),
+        "offline: the server would be good, and only that is missing": router(swap=swapped(offline="latency")),
     },
 )

@@ -122,6 +122,9 @@ register(
     ),
     mistakes={
         "one sentinel more ends the targets": built(last=lambda sentinels, n: []),
+        "the last sentinel is the next one of the list": Replays(
+            built(last=lambda sentinels, n: sentinels[-1:]), built(last=lambda sentinels, n: [sentinels[0] - n])
+        ),
         "spans are half-open": built(end=lambda end: end + 1),
         "sentinels are handed out left to right": built(order=list),
         "a span leaves one sentinel, whatever its length": built(inside=one_each),

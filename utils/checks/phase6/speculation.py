@@ -65,7 +65,7 @@ def luck(fails, share=0.9):
     return given(draw)
 
 
-def judged(name, n_draft, fails=None, vocab_size=5, share=0.9, seed=7, **changed):
+def judged(name, n_draft, fails=None, vocab_size=5, share=0.9, seed=7, rounds=1, **changed):
     args = dict(
         target_probs=rows(n_draft, vocab_size),
         draft_probs=given(offers),
@@ -73,7 +73,7 @@ def judged(name, n_draft, fails=None, vocab_size=5, share=0.9, seed=7, **changed
         uniforms=luck(fails, share),
         generator=Generator(seed),
     )
-    return case(name, args | changed)
+    return case(name, args | changed, then=(args | changed,) * (rounds - 1))
 
 
 def fixed(name, target, draft, guess, uniforms, times=1, **options):
@@ -107,6 +107,7 @@ def accepting(
     luck=lambda u, generator: u,
     draw=lambda left, generator: torch.multinomial(left, 1, generator=generator),
     count=lambda n: n,
+    offered=lambda draft, n: draft[n],
 ):
     """A wrong twin in its parts."""
 
@@ -115,7 +116,11 @@ def accepting(
         p, q = target_probs[: len(guess)].gather(-1, guess)[:, 0], draft_probs.gather(-1, guess)[:, 0]
         passed = passes(p, q, luck(uniforms, generator)).long()
         n = int((passed.cumprod(0) if prefix else passed).sum())
-        over = left(target_probs[n], draft_probs[n]) if n < len(guess) else (last or (lambda t: t[-1]))(target_probs)
+        over = (
+            left(target_probs[n], offered(draft_probs, n))
+            if n < len(guess)
+            else (last or (lambda t: t[-1]))(target_probs)
+        )
         if cdf:
             u = torch.rand((), generator=generator, dtype=over.dtype)
             return count(n), min(int(torch.searchsorted(over.cumsum(-1), u)), len(over) - 1)
@@ -146,6 +151,7 @@ register(
         judged("nothing was guessed", 0),
         fixed("a guess that the target never says", [[0.0, 1.0], [1.0, 0.0]], [[0.5, 0.5]], [0], [0.0]),
         fixed("exactly on the edge", [[0.25, 0.75], [1.0, 0.0]], [[0.5, 0.5]], [0], [0.5]),
+        judged("the second guess fails, five rounds", 3, fails=1, rounds=5),
         fixed(
             "the law after a failure",
             [WANTED, LAST],
@@ -177,7 +183,7 @@ register(
         "draw from what the draft missed": Spotted(
             rules.not_missed,
             accepting(left=lambda p, q: p),
-            also=(accepting(left=lambda p, q: q),),
+            also=(accepting(left=lambda p, q: p), accepting(left=lambda p, q: q)),
             certain=True,
         ),
         "divide what is left by its sum": Spotted(rules.impossible_word, accepting(cdf=True), certain=True),
@@ -196,6 +202,9 @@ register(
         ),
         "draw what was missed, do not take the largest": Spotted(
             rules.always_the_best, accepting(draw=lambda left, generator: left.argmax()), certain=True
+        ),
+        "the row that failed: guess i, target and draft alike": Replays(
+            accepting(offered=lambda draft, n: draft[0]), accepting(offered=lambda draft, n: draft[-1])
         ),
         "strictly below": accepting(passes=lambda p, q, u: u * q <= p),
     },

@@ -121,6 +121,27 @@ def low_instead_of_nothing(q, k, v, q_block, kv_block, causal=False):
     return out, total.clamp(min=-1e9)
 
 
+def padded_sum(eps):
+    """A sum that should never be 0, relative to the largest."""
+
+    def faulty(q, k, v, q_block, kv_block, causal=False):
+        out, total = oracle.tiled_attention(q, k, v, q_block, kv_block, causal)
+        best = torch.full_like(total, -torch.inf)
+        for place in range(k.shape[-2]):  # key by key: no table of scores
+            scores = (q * k[..., place : place + 1, :]).sum(-1) / q.shape[-1] ** 0.5
+            seen = past(q.shape[-2], k.shape[-2])[:, place] | (not causal)
+            best = torch.maximum(best, scores.masked_fill(~seen, -torch.inf))
+        share = (total - best).exp()[..., None]
+        return out * (share / (share + eps)), total
+
+    return faulty
+
+
+def cut_off_total(q, k, v, q_block, kv_block, causal=False):
+    out, total = oracle.tiled_attention(q, k, v, q_block, kv_block, causal)
+    return out, total.detach()
+
+
 def far_below(*shape, shift):
     return normal(*shape, std=0.02, shift=shift)
 
@@ -184,6 +205,11 @@ register(
             running(rescale_out=False), running(rescale_sum=False), running(rescale_out=False, rescale_sum=False)
         ),
         "each tile was normalised by itself": each_by_itself,
+        "d_head is the width of queries, not of values": lambda q, k, v, q_block, kv_block, causal=False: (
+            oracle.tiled_attention(q * (q.shape[-1] / v.shape[-1]) ** 0.5, k, v, q_block, kv_block, causal)
+        ),
+        "nothing is added to the sum": Replays(*(padded_sum(eps) for eps in (1e-6, 1e-5, 1e-4))),
+        "logsumexp has a gradient, too": cut_off_total,
         "scores were not divided by √d_head": lambda q, k, v, q_block, kv_block, causal=False: oracle.tiled_attention(
             q * q.shape[-1] ** 0.5, k, v, q_block, kv_block, causal
         ),

@@ -59,7 +59,15 @@ register(
         "rows are queries, columns are keys": lambda q_len, kv_len, window: oracle.sliding_window_mask(
             q_len, kv_len, window
         ).mT.contiguous(),
-        "a window below 1 must be refused": never_refuses,
+        "masks are bool": Replays(
+            *(
+                lambda q_len, kv_len, window, kind=kind: oracle.sliding_window_mask(q_len, kv_len, window).to(kind)
+                for kind in (torch.int64, torch.int32, torch.float32, torch.float64)
+            )
+        ),
+        "a window below 1 must be refused": Replays(
+            never_refuses, lambda q_len, kv_len, window: oracle.sliding_window_mask(q_len, kv_len, max(1, window))
+        ),
     },
 )
 
@@ -86,8 +94,9 @@ class _Hoard(oracle.RollingKVCache):
         return self.length_seen
 
 
-def keeping(places, renumber=False, length=None, size=None, values=None):
-    """A wrong twin: places(cache, old) are kept, `old` being there before the chunk; values: of other places."""
+def keeping(places, renumber=False, length=None, size=None, values=None, told=lambda positions: positions):
+    """A wrong twin: places(cache, old) are kept, `old` being there before the chunk; values: of other places; told:
+    how positions are handed over."""
 
     class Wrong(_Hoard):
         def append(self, k, v):
@@ -97,7 +106,7 @@ def keeping(places, renumber=False, length=None, size=None, values=None):
             keys, rest = (torch.cat(parts, dim=2) for parts in zip(*self.chunks, strict=True))
             shown = torch.arange(len(kept)) if renumber else kept
             picked = kept if values is None else values(self, kept)
-            return keys[:, :, kept], rest[:, :, picked], shown
+            return keys[:, :, kept], rest[:, :, picked], told(shown)
 
         @property
         def length(self):
@@ -208,6 +217,9 @@ register(
         ),
         "the newest token stays": keeping(lambda cache, old: here(cache)[: cache.window + cache.n_sinks]),
         "positions are absolute": keeping(right, renumber=True),
+        "positions are an int64 tensor": Replays(
+            *(keeping(right, told=told) for told in (torch.Tensor.int, torch.Tensor.tolist, torch.Tensor.double))
+        ),
         "a token in both counts stands there once": Replays(keeping(twice), keeping(twice, size=formula)),
         "no more than window + n_sinks are kept": Replays(
             keeping(lambda cache, old: here(cache)),
