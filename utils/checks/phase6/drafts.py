@@ -190,7 +190,7 @@ register(
         speak("eos inside a draft", EQUAL, new=12, eos_id=5),
         speak("eos in the prompt does not count", GOOD, eos_id=3, seed=3, prompt=torch.tensor([[3, 1, 3]]), new=4),
         speak("draft calls", EQUAL, CALLS, "draft", judge=rules_systems.asked(11)),
-        speak("target calls, the draft is the target", EQUAL, 16, "target", judge=rules_systems.asked(4, 4)),
+        speak("target calls, the draft is the target", EQUAL, 17, "target", judge=rules_systems.asked(4, 4)),
         speak("target calls, one guess", EQUAL, CALLS, "target", n_draft=1, judge=rules_systems.asked(7, 7)),
         speak("target calls, a bad draft", BAD, CALLS, "target", judge=rules_systems.asked(CALLS)),
         WARM.case("the law of 260 tokens at temperature 4"),

@@ -22,6 +22,16 @@ def crowded(n_tokens, n_experts, favourite):
     return given(draw)
 
 
+def steep(n_tokens, n_experts):
+    """Logits 2000 apart: each token has another first choice, and the weight of its second one is 0."""
+
+    def draw(generator, others):
+        steps = (torch.arange(n_tokens)[:, None] + torch.arange(n_experts)) % n_experts
+        return 2000.0 * steps + normal(n_tokens, n_experts).draw(generator, others)
+
+    return given(draw)
+
+
 def refuse(logits, k, capacity):
     oracle.moe_route(logits, k, capacity)
 
@@ -87,13 +97,16 @@ def rerouted(logits, chosen, weights, capacity):
     return torch.where(keep, logits, -torch.inf).softmax(-1).nan_to_num()
 
 
-def chosen_by_weight(logits, k, capacity=None):
+def chosen_by_weight(balance):
     """Whoever has a weight above 0 counts as chosen."""
-    weights, _ = oracle.moe_route(logits, k)
-    chosen = weights > 0
-    if capacity is not None:
-        weights = weights * (chosen.cumsum(0) <= capacity)
-    return weights, even(logits, chosen, weights, k)
+
+    def faulty(logits, k, capacity=None):
+        refuse(logits, k, capacity)
+        whole, _ = oracle.moe_route(logits, k)
+        weights = whole if capacity is None else first_come(logits, whole > 0, whole, capacity)
+        return weights, balance(logits, whole > 0, whole, k)
+
+    return faulty
 
 
 def unrefused(logits, k, capacity=None):
@@ -143,7 +156,7 @@ register(
         case("as many tokens as experts", dict(logits=(4, 4), k=2, capacity=2)),
         case("one token", dict(logits=(1, 3), k=2, capacity=1)),
         case("one expert", dict(logits=(4, 1), k=1, capacity=3)),
-        case("a second choice with hardly any weight", dict(logits=normal(5, 3, std=2000.0), k=2, capacity=2)),
+        case("a second choice with hardly any weight", dict(logits=steep(6, 3), k=2, capacity=2)),
         case(
             "experts that score the same",
             dict(logits=torch.zeros(3, 5, dtype=torch.float64), k=2),
@@ -173,7 +186,7 @@ register(
             wrong(choose=lambda logits, k: logits >= logits.topk(k).values[:, -1:]),
             certain=True,
         ),
-        "chosen is chosen, though the weight rounds to 0": chosen_by_weight,
+        "chosen is chosen, though the weight rounds to 0": Replays(*map(chosen_by_weight, (even, of_the_kept_anew))),
         "the first `capacity` tokens are served: <=, not <": wrong(
             drop=lambda logits, chosen, weights, capacity: weights * (chosen.cumsum(0) < capacity)
         ),
