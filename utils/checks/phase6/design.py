@@ -50,15 +50,8 @@ def drawn(
         some = met(config) * weights
         step = slowest((read(some, cache, case) / speed, flops * met(config) * parameters * case["sequences"] / power))
         first = (prefill or slowest)((work / power, some / speed))
-        values = (
-            parameters,
-            weights,
-            cache,
-            told(work, case),
-            first,
-            rate(step, case),
-            float(machines(weights + cache, case)),
-        )
+        step = rate(step, case), float(machines(weights + cache, case))
+        values = (parameters, weights, cache, told(work, case), first, *step)
         return dict(zip(PARTS, values, strict=True))
 
     return design_numbers
