@@ -150,7 +150,7 @@ def test_the_readme_shows_this_screen(solved):
     solved.until(solved.page.locator(".jp-TableOfContents").is_visible, "the table of contents")
     solved.until(lambda: solved.page.locator(".lm-TabBar-tab.jp-mod-dirty").count() == 0, "the notebook to be saved")
     solved.scroll_to(checked)
-    for place, part in ((checked, "text=✓ combine_masks · 2/2"), (figure, ".attention-readout"), (figure, "img")):
+    for place, part in ((checked, "text=✓ combine_masks · 2/2"), (figure, ".figure-readout"), (figure, "img")):
         box = solved.cell(place).locator(part).bounding_box()
         assert box["y"] > 90 and box["y"] + box["height"] < 775, f"{part} is outside the screen: {box}"
     picture = solved.screenshot("phase2")
@@ -180,7 +180,7 @@ def test_the_figure_is_moved_by_keyboard(solved):
     place = solved.where("widgets.mask_painter(")
     solved.run(place)
     solved.scroll_to(place)
-    readout, picture = solved.cell(place).locator(".attention-readout"), solved.cell(place).locator("img")
+    readout, picture = solved.cell(place).locator(".figure-readout"), solved.cell(place).locator("img")
     focused = """() => { const at = document.activeElement, row = at.closest(".widget-inline-hbox");
         return (row ? row.querySelector("label") : at).textContent.trim() }"""
 

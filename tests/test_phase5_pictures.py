@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from utils import oracle, plots
+from utils import lesson, oracle, plots
 from utils.plots import phase5
 from utils.widgets import phase5 as widgets
 
@@ -94,7 +94,7 @@ def test_figures_show_a_picture_without_a_front_end(monkeypatch):
     """While grading, is there a static picture with an alternative text, and no widget?"""
     shown = []
     monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
-    monkeypatch.setattr(widgets.lesson, "display_widget", lambda *faces: shown.append(faces))
+    monkeypatch.setattr(lesson, "display_widget", lambda *faces: shown.append(faces))
     widgets.decoding_sampler(oracle.filter_logits)
     widgets.beam_tree(oracle.beam_search, follow, WORDS, 9)
     assert [widget for widget, _, _ in shown] == [None, None]

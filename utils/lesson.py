@@ -139,7 +139,12 @@ def show(figure, alt):
 
 
 def image(figure, alt):
-    """The figure as an <img> tag, twice as sharp as it is large; while grading, where pictures cost most, plain."""
+    """The figure as an <img> tag, twice as sharp as it is large; while grading, where pictures cost most, plain.
+
+    alt: what it shows, for those who cannot see it. Raises ValueError without one.
+    """
+    if not alt.strip():
+        raise ValueError("a picture needs a text for those who cannot see it")
     png = io.BytesIO()
     figure.savefig(png, format="png", dpi=100 if grading() else 200, facecolor=figure.get_facecolor())
     width = round(figure.get_figwidth() * 100)
