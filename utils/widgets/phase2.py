@@ -77,8 +77,9 @@ class MaskPainter(Interactive):
 
     def alt(self):
         row = ", ".join(f"{key} {weight:.3f}" for key, weight in zip(TOKENS, self.weights().tolist(), strict=True))
+        by_hand = f", {', '.join(key for key in TOKENS if key in self.hidden)} hidden by hand" if self.hidden else ""
         return (
-            f"Left: mask '{self.kind}', a dot where a query may see a key. Right: bars of "
+            f"Left: mask '{self.kind}'{by_hand}, a dot where a query may see a key. Right: bars of "
             f"one row. In words: {self.words()}. The whole row: {row}."
         )
 

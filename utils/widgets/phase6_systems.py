@@ -113,9 +113,10 @@ class SpeculationStepper(Interactive):
         before, guesses, _, _, _, n_accepted, last = self.history()[self.place]
         made = sum(one[5] + 1 for one in self.history()[: self.place + 1])
         source = "bonus" if n_accepted == len(guesses) else "redrawn"
+        passes = f"{self.place + 1} pass{'es' * (self.place > 0)}"
         return (
             f"round {self.place + 1}: after {before[-4:]} the draft guesses {guesses}, {n_accepted} stand, then {last} "
-            f"({source}); {made} tokens in {self.place + 1} passes of the target"
+            f"({source}); {made} tokens in {passes} of the target"
         )
 
     def draw(self):
