@@ -217,6 +217,48 @@ def test_the_figure_is_moved_by_keyboard(solved):
     solved.screenshot("figure_by_keyboard")
 
 
+AT_A_CONTROL = """cell => {
+    const at = document.activeElement;
+    if (!cell.contains(at)) return null;
+    if (at.getAttribute("role") === "slider")
+        return at.getAttribute("aria-valuenow") === at.getAttribute("aria-valuemin") ? "End" : "Home";
+    return at.matches(".jp-OutputArea button:not(.mod-active)") ? "Space" : null;
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_every_figure_of_the_gallery_is_moved_by_keyboard(learner, theme):
+    """On a new machine: does the page run, and do controls, reached with Tab alone, change the text of each picture?"""
+    notebook = learner("figures.ipynb")
+    notebook.page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
+    outputs = [output for cell in notebook.run_all() for output in cell["outputs"]]
+    assert [o for o in outputs if o["output_type"] == "error" or o.get("name") == "stderr"] == []
+    places = [n for n, cell in enumerate(notebook.cells()) if cell["source"].startswith("play(")]
+    for place in places:
+        name, cell = notebook.cells()[place]["source"].split('"')[1], notebook.cell(place)
+        notebook.select(place)
+        notebook.scroll_to(place)
+        picture, moved = cell.locator("img"), []
+        cell.evaluate("cell => { cell.tabIndex = -1; cell.focus() }")
+        for _ in range(40):
+            notebook.page.keyboard.press("Tab")
+            if not cell.evaluate("cell => cell.contains(document.activeElement)"):
+                break
+            key = cell.evaluate(AT_A_CONTROL)
+            if key and (key != "Space" or key not in moved):  # one button of a row, every slider
+                before = picture.get_attribute("alt")
+                notebook.page.keyboard.press(key)
+                what = f"another picture of {name} after {key}"
+                notebook.until(lambda before=before, shown=picture: shown.get_attribute("alt") != before, what)
+                moved.append(key)
+                if len(moved) == 3:
+                    break
+        assert len(moved) >= 2, f"{name}: with Tab, {moved} alone"
+        notebook.screenshot(f"gallery_{theme.split()[1].lower()}_{name}")
+    notebook.page.close()
+
+
 # ---- the blank lesson ----------------------------------------------------------------------------
 
 

@@ -5,7 +5,8 @@ import html
 from utils import lesson
 
 SLIDER = {"style": {"description_width": "initial"}, "layout": {"width": "24em", "margin": "2px 1.5em 2px 0"}}
-BUTTONS = {"style": {"description_width": "initial", "button_width": "auto"}, "layout": {"width": "auto"}}
+BUTTONS = {"style": {"description_width": "initial", "button_width": "auto"}, "layout": {"width": "max-content"}}
+CHOSEN = "<style>.figure-to-play button.mod-active { font-weight: bold; text-decoration: underline; }</style>"
 
 
 class Interactive:
@@ -39,7 +40,9 @@ class Interactive:
             control.observe(self._refresh, names="value")
         self._refresh()
         lines = [w.HBox(row, layout={"flex_flow": "row wrap"}) for row in rows]
-        return w.VBox([*lines, self.readout, self.canvas])
+        box = w.VBox([w.HTML(CHOSEN), *lines, self.readout, self.canvas])  # in a dark theme, shades alone tell little
+        box.add_class("figure-to-play")
+        return box
 
     def _refresh(self, change=None):
         self.read_controls()

@@ -56,13 +56,15 @@ class DecodingSampler(Interactive):
             f"ones; twelve draws: {', '.join(self.drawn())}"
         )
 
+    def dials(self):
+        return f"temperature {self.temperature:.2g}, top-k {self.top_k}, top-p {self.top_p:.2g}"
+
     def draw(self):
-        title = f"temperature {self.temperature:.2g}, top-k {self.top_k}, top-p {self.top_p:.2g}"
-        return plots.kept_words([*NEXT], *self.shares(), title)
+        return plots.kept_words([*NEXT], *self.shares(), self.dials())
 
     def alt(self):
         row = ", ".join(f"{word} {share:.2f}" for word, share in zip(NEXT, self.shares()[1].tolist(), strict=True))
-        return f"Bars of shares before and after the dials. In words: {self.words()}. Shares: {row}."
+        return f"Bars of shares before and after {self.dials()}. In words: {self.words()}. Shares: {row}."
 
     def rows(self):
         import ipywidgets as w
