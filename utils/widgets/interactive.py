@@ -6,7 +6,10 @@ from utils import lesson
 
 SLIDER = {"style": {"description_width": "initial"}, "layout": {"width": "24em", "margin": "2px 1.5em 2px 0"}}
 BUTTONS = {"style": {"description_width": "initial", "button_width": "auto"}, "layout": {"width": "max-content"}}
-CHOSEN = "<style>.figure-to-play button.mod-active { font-weight: bold; text-decoration: underline; }</style>"
+LOOK = """<style>
+.figure-to-play .widget-toggle-buttons { display: flex; flex-flow: row wrap; }
+.figure-to-play button.mod-active { font-weight: bold; text-decoration: underline; }  /* shades alone tell little */
+</style>"""
 
 
 class Interactive:
@@ -40,7 +43,8 @@ class Interactive:
             control.observe(self._refresh, names="value")
         self._refresh()
         lines = [w.HBox(row, layout={"flex_flow": "row wrap"}) for row in rows]
-        box = w.VBox([w.HTML(CHOSEN), *lines, self.readout, self.canvas])  # in a dark theme, shades alone tell little
+        look = w.HTML(LOOK, layout={"display": "none"})
+        box = w.VBox([look, *lines, self.readout, self.canvas])
         box.add_class("figure-to-play")
         return box
 
