@@ -103,7 +103,11 @@ def test_the_page_says_what_is_not_in_this_copy(monkeypatch, capsys):
     gallery.play("mask_painter")
     said = capsys.readouterr().out
     assert all(line.startswith("…") for line in said.splitlines())
-    assert "comes with a later phase" in said and "masked_softmax is not part of this release" in said
+    assert (
+        said.count("\n") == 2
+        and "comes with a later phase" in said
+        and "masked_softmax is not part of this release" in said
+    )
 
 
 # ---- figures to play with ------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from typer.testing import CliRunner
 
 from autograde import colab
+from autograde.build import BuildError, render
 from autograde.cli import app
 from autograde.course import ROOT
 from autograde.release import _pyproject
@@ -111,6 +112,25 @@ def test_notebooks_have_the_cell_if_there_is_an_address():
     for path in (ROOT / "notebooks").rglob("*.ipynb"):
         ours = [cell for cell in nbformat.read(path, as_version=4).cells if cell.id == "on-colab"]
         assert [cell.source for cell in ours] == [add.source for add in _cell(here)]
+
+
+def test_a_build_puts_the_cell_into_what_it_builds(course):
+    """With an address, does the built page fetch the course; with one that Colab cannot open, is there a sentence?"""
+    page = course / "solutions" / "pages" / "hello.py"
+    page.parent.mkdir(parents=True)
+    page.write_text("# %% [markdown]\n# # Hello\n\n# %%\n1 + 1\n")
+
+    def built():
+        (content,) = render(course, ["hello"]).files.values()
+        return [cell["source"] for cell in json.loads(content)["cells"]]
+
+    assert len(built()) == 2
+    colab.set_address(course, PAGE)
+    assert PAGE in "".join(built()[1]) and len(built()) == 3
+    pins = course / "pyproject.toml"
+    pins.write_text(pins.read_text().replace(PAGE, "https://example.org/course"))
+    with pytest.raises(BuildError, match="not on GitHub"):
+        built()
 
 
 def _cell(repository):

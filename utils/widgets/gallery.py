@@ -17,7 +17,7 @@ def play(name):
     try:
         shown(name)
     except LookupError as error:  # a class's copy has no stand-in for what is being learnt
-        print(f"… waiting: {error}")
+        print(f"… {name} waits for your own part: {error}")
 
 
 def shown(name):
