@@ -5,9 +5,12 @@ import html
 from utils import lesson
 
 SLIDER = {"style": {"description_width": "initial"}, "layout": {"width": "24em", "margin": "2px 1.5em 2px 0"}}
-BUTTONS = {"style": {"description_width": "initial", "button_width": "auto"}, "layout": {"width": "max-content"}}
+BUTTONS = {
+    "style": {"description_width": "initial", "button_width": "auto"},
+    "layout": {"width": "max-content", "margin": "2px 1.5em 2px 0"},
+}
 LOOK = """<style>
-.figure-to-play .widget-toggle-buttons { display: flex; flex-flow: row wrap; }
+.figure-to-play .widget-toggle-buttons { display: flex; flex-flow: row wrap; column-gap: 0.7em; }
 .figure-to-play button.mod-active { font-weight: bold; text-decoration: underline; }  /* shades alone tell little */
 </style>"""
 
