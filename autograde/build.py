@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import nbformat
 from nbgrader.converters import GenerateAssignment
 
+from autograde import colab
 from autograde.course import load_config, pages, phases, run_step
 from autograde.seal import is_sealed, put_seal
 from autograde.source import LessonError, solution_notebook
@@ -42,7 +43,8 @@ def render(root, names=()):
         source = Path("solutions", name if is_phase else "pages", f"{name}.py")
         try:
             notebook, warnings = solution_notebook(root / source, graded=is_phase)
-        except LessonError as error:
+            colab.add_cell(notebook, colab.address(root))
+        except (LessonError, colab.AddressError) as error:
             raise BuildError(str(error)) from None
         content = notebook_bytes(put_seal(notebook))
         built.warnings += warnings

@@ -58,6 +58,23 @@ def build(
 
 
 @app.command()
+def address(
+    repository: Annotated[str | None, typer.Argument(show_default="git's remote `origin`")] = None,
+    course: Course = None,
+):
+    """Say where the course lies on GitHub, so that its notebooks open in Colab and Codespaces. Then run build."""
+    from autograde.colab import AddressError, pages, remote, set_address
+
+    try:
+        page = set_address(course, repository or remote(course))
+    except AddressError as error:
+        _say(f"{error}")
+        raise typer.Exit(1) from None
+    _say(f"Repository = {page}, in pyproject.toml. Now: autograde build, commit, push.")
+    _say(f"Colab: {pages(page)}\nCodespaces: {page.replace('github.com', 'codespaces.new')}")
+
+
+@app.command()
 def grade(
     phase: Phases = None,
     students: Students = None,

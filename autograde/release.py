@@ -23,7 +23,7 @@ from utils.workspace import PHASES
 
 FOLDER = "transformer-workbook"  # what the zip unpacks to; the next release goes over it
 EXAMS = "utils/checks/exams"
-FOR_LEARNERS = ("start_here", "drills")  # pages that a class is handed
+FOR_LEARNERS = ("start_here", "drills", "figures")  # pages that a class is handed
 FOR_AUTHORS = ("test:", "test-all:", "lint:", "build:", ".venv/dev.stamp:")  # targets of the Makefile
 TOP = {"LICENSE", "Makefile", "README.md", "environment.yml", "pyproject.toml", "requirements.lock"}
 KINDS = {"utils": {".py", ".json", ".exam"}, "notebooks": {".ipynb"}}  # what may lie in the two folders

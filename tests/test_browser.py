@@ -150,7 +150,7 @@ def test_the_readme_shows_this_screen(solved):
     solved.until(solved.page.locator(".jp-TableOfContents").is_visible, "the table of contents")
     solved.until(lambda: solved.page.locator(".lm-TabBar-tab.jp-mod-dirty").count() == 0, "the notebook to be saved")
     solved.scroll_to(checked)
-    for place, part in ((checked, "text=✓ combine_masks · 2/2"), (figure, ".attention-readout"), (figure, "img")):
+    for place, part in ((checked, "text=✓ combine_masks · 2/2"), (figure, ".figure-readout"), (figure, "img")):
         box = solved.cell(place).locator(part).bounding_box()
         assert box["y"] > 90 and box["y"] + box["height"] < 775, f"{part} is outside the screen: {box}"
     picture = solved.screenshot("phase2")
@@ -180,7 +180,7 @@ def test_the_figure_is_moved_by_keyboard(solved):
     place = solved.where("widgets.mask_painter(")
     solved.run(place)
     solved.scroll_to(place)
-    readout, picture = solved.cell(place).locator(".attention-readout"), solved.cell(place).locator("img")
+    readout, picture = solved.cell(place).locator(".figure-readout"), solved.cell(place).locator("img")
     focused = """() => { const at = document.activeElement, row = at.closest(".widget-inline-hbox");
         return (row ? row.querySelector("label") : at).textContent.trim() }"""
 
@@ -215,6 +215,48 @@ def test_the_figure_is_moved_by_keyboard(solved):
     press("sat", "Space")
     assert_shows("as", "none", 2**-0.5, ["sat"])
     solved.screenshot("figure_by_keyboard")
+
+
+AT_A_CONTROL = """cell => {
+    const at = document.activeElement;
+    if (!cell.contains(at)) return null;
+    if (at.getAttribute("role") === "slider")
+        return at.getAttribute("aria-valuenow") === at.getAttribute("aria-valuemin") ? "End" : "Home";
+    return at.matches(".jp-OutputArea button:not(.mod-active)") ? "Space" : null;
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_every_figure_of_the_gallery_is_moved_by_keyboard(learner, theme):
+    """On a new machine: does the page run, and do controls, reached with Tab alone, change the text of each picture?"""
+    notebook = learner("figures.ipynb")
+    notebook.page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
+    outputs = [output for cell in notebook.run_all() for output in cell["outputs"]]
+    assert [o for o in outputs if o["output_type"] == "error" or o.get("name") == "stderr"] == []
+    places = [n for n, cell in enumerate(notebook.cells()) if cell["source"].startswith("play(")]
+    for place in places:
+        name, cell = notebook.cells()[place]["source"].split('"')[1], notebook.cell(place)
+        notebook.select(place)
+        notebook.scroll_to(place)
+        picture, moved = cell.locator("img"), []
+        cell.evaluate("cell => { cell.tabIndex = -1; cell.focus() }")
+        for _ in range(40):
+            notebook.page.keyboard.press("Tab")
+            if not cell.evaluate("cell => cell.contains(document.activeElement)"):
+                break
+            key = cell.evaluate(AT_A_CONTROL)
+            if key and (key != "Space" or key not in moved):  # one button of a row, every slider
+                before = picture.get_attribute("alt")
+                notebook.page.keyboard.press(key)
+                what = f"another picture of {name} after {key}"
+                notebook.until(lambda before=before, shown=picture: shown.get_attribute("alt") != before, what)
+                moved.append(key)
+                if len(moved) == 3:
+                    break
+        assert len(moved) >= 2, f"{name}: with Tab, {moved} alone"
+        notebook.screenshot(f"gallery_{theme.split()[1].lower()}_{name}")
+    notebook.page.close()
 
 
 # ---- the blank lesson ----------------------------------------------------------------------------

@@ -134,6 +134,7 @@ def test_it_holds_what_a_learner_needs(files):
     lessons = {
         "notebooks/start_here.ipynb",
         "notebooks/drills.ipynb",
+        "notebooks/figures.ipynb",
         *(f"notebooks/{phase}/{phase}.ipynb" for phase in (PHASE, *EARLIER)),
     }
     assert {path for path in files if path.startswith("notebooks/")} == lessons

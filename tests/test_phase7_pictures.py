@@ -34,9 +34,9 @@ def test_every_control_of_the_planner_redraws():
     figure = widgets.TrainingPlanner(memory, lambda config, seq_len: {"causal": 6e6 * config.d_model + 1e6 * seq_len})
     figure.widget()
     changes = dict(width=1024, layers=3, batch=32, seq_len=512, machine="H100: 80 GB", precision="32 bits", fused=False)
-    assert set(changes) == set(figure.controls)
+    assert set(changes) == set(figure.control_of)
     for name, value in changes.items():
         before, picture = figure.readout.value, figure.canvas.value
-        figure.controls[name].value = value
+        figure.control_of[name].value = value
         assert figure.canvas.value != picture or figure.readout.value != before or name == "layers", name
     assert "fits (H100: 80 GB)" in figure.readout.value

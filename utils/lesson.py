@@ -139,7 +139,12 @@ def show(figure, alt):
 
 
 def image(figure, alt):
-    """The figure as an <img> tag, twice as sharp as it is large; while grading, where pictures cost most, plain."""
+    """The figure as an <img> tag, twice as sharp as it is large; while grading, where pictures cost most, plain.
+
+    alt: what it shows, for those who cannot see it. Raises ValueError without one.
+    """
+    if not alt.strip():
+        raise ValueError("a picture needs a text for those who cannot see it")
     png = io.BytesIO()
     figure.savefig(png, format="png", dpi=100 if grading() else 200, facecolor=figure.get_facecolor())
     width = round(figure.get_figwidth() * 100)
@@ -157,8 +162,9 @@ def display_widget(widget, static_html, static_text):
 
 
 def _view(widget):
-    key = "application/vnd.jupyter.widget-view+json"
-    return {key: widget._repr_mimebundle_()[key]}
+    """How a front end finds a widget; written out, since ipywidgets 7 (Colab's) has no method that says so."""
+    about = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
+    return {"application/vnd.jupyter.widget-view+json": about}
 
 
 def grading():

@@ -28,9 +28,10 @@ def mine(name):
     if name in (other for other, _ in _building):
         return _twin(name)
     obj, reason = _mine(name, exercise.phase)
+    used = obj if reason is None else _twin(name)
     if not _building:
         print(f"✓ using your own {name}" if reason is None else f"… using the course's {name}, because {reason}")
-    return obj if reason is None else _twin(name)
+    return used
 
 
 def notebook_of(phase):

@@ -54,6 +54,7 @@ progress()
 # shows the same in a terminal; `workbook reset sdpa` makes one exercise blank again and keeps a copy.
 #
 # **Cards** ask again what you have built, some days later: [drills](drills.ipynb), or `workbook drill` in a terminal.
+# **Figures** to play with, all on one page: [figures](figures.ipynb).
 
 # %% [markdown]
 # ## 4 · How a lesson goes

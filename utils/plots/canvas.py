@@ -7,11 +7,16 @@ from matplotlib.figure import Figure
 # Okabe and Ito's colours: told apart by colour-blind readers, and of different lightness in grey.
 BLUE, ORANGE, RED, GREEN, SKY = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#56B4E9"
 INK, PAPER, LINE = "#22262b", "#fbfaf6", "#c9c5ba"
+SEEN, HIDDEN = "#cfe3f1", "#efece4"  # cells of a mask; the hidden ones are hatched as well
+AMOUNT, SIGNED, PICTURE = "Blues", "PuOr_r", "cividis"  # maps: from nothing to much, about zero, a picture's greys
+
+
+WIDEST = 10  # inches; JupyterLab shrinks a wider picture, letters and all
 
 
 def canvas(width, height, columns=1):
     """A light sheet with `columns` places to draw on; light on purpose, so it reads the same in a dark theme."""
-    figure = Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
+    figure = Figure(figsize=(min(width, WIDEST), height), facecolor=PAPER, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
     axes = figure.subplots(1, columns, squeeze=False)[0]
     for place in axes:

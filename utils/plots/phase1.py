@@ -3,7 +3,21 @@
 import numpy as np
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, RED, SKY, array, canvas, label_cells
+from utils.plots.canvas import (
+    BLUE,
+    GREEN,
+    HIDDEN,
+    INK,
+    LINE,
+    ORANGE,
+    RED,
+    SEEN,
+    SIGNED,
+    SKY,
+    array,
+    canvas,
+    label_cells,
+)
 
 __all__ = [
     "distance_curves",
@@ -26,7 +40,7 @@ def influence_by_distance(curves):
     for (name, curve), (colour, line) in zip(curves.items(), STYLES, strict=False):
         axes.plot(np.maximum(array(curve), 1e-12), line, color=colour, label=name)
     length = max(len(curve) for curve in curves.values())
-    axes.plot(np.ones(length), color=INK, linewidth=2.5, alpha=0.6, label="attention: one step from anywhere")
+    axes.plot(np.ones(length), ":", color=INK, linewidth=2.5, alpha=0.6, label="attention: one step from anywhere")
     axes.set(yscale="log", xlabel="distance from the first token", ylabel="share of the change left")
     axes.set_title("A change of the first word, seen from later words")
     axes.legend(fontsize=8, frameon=False)
@@ -42,7 +56,7 @@ def token_table(tokens, real):
     figure, (axes,) = canvas(1.8 + 0.7 * tokens.shape[1], 1.5 + 0.5 * len(tokens))
     for (row, column), token in np.ndenumerate(tokens):
         seen = real[row, column]
-        style = {"facecolor": "#cfe3f1"} if seen else {"facecolor": "#efece4", "hatch": "////"}
+        style = {"facecolor": SEEN} if seen else {"facecolor": HIDDEN, "hatch": "////"}
         axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, edgecolor=LINE, **style))
         axes.text(column, row, str(token), ha="center", va="center", color=INK, weight="bold" if seen else "normal")
     axes.set(xlim=(-0.5, tokens.shape[1] - 0.5), ylim=(len(tokens) - 0.5, -0.5), aspect="equal")
@@ -56,7 +70,7 @@ def position_map(table, marked=None, axes=None):
     table, figure = array(table), None
     if axes is None:
         figure, (axes,) = canvas(6.6, 3.9)
-    picture = axes.imshow(table, cmap="PuOr_r", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
+    picture = axes.imshow(table, cmap=SIGNED, vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
     if marked is not None:
         axes.add_patch(Rectangle((-0.5, marked - 0.5), table.shape[1], 1, fill=False, edgecolor=INK, linewidth=2.5))
     axes.set(xlabel="feature", ylabel="place", title="orange +1    purple −1")

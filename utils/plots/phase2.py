@@ -7,7 +7,24 @@ import torch
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from matplotlib.tri import Triangulation
 
-from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, RED, SKY, array, canvas, label_cells, write_cells
+from utils.plots.canvas import (
+    AMOUNT,
+    BLUE,
+    GREEN,
+    HIDDEN,
+    INK,
+    LINE,
+    ORANGE,
+    RED,
+    SEEN,
+    SIGNED,
+    SKY,
+    WIDEST,
+    array,
+    canvas,
+    label_cells,
+    write_cells,
+)
 
 __all__ = [
     "attention_map",
@@ -32,7 +49,7 @@ def attention_map(weights, queries, keys, title="Who looks at whom"):
     """
     weights = array(weights)
     figure, (axes,) = canvas(1.8 + 0.75 * len(keys), 1.5 + 0.5 * len(queries))
-    axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.imshow(weights, cmap=AMOUNT, vmin=0, vmax=1, aspect="auto")
     write_cells(axes, weights, light_above=0.65)
     label_cells(axes, queries, keys)
     axes.set(xlabel="key: who is read", ylabel="query: who reads", title=title)
@@ -44,7 +61,7 @@ def signed_map(values, rows, columns, title, xlabel="key", ylabel="query"):
     values = array(values)
     figure, (axes,) = canvas(1.8 + 0.8 * len(columns), 1.5 + 0.5 * len(rows))
     limit = max(float(np.abs(values).max()), 1e-12)
-    axes.imshow(values, cmap="PuOr_r", vmin=-2.2 * limit, vmax=2.2 * limit, aspect="auto")
+    axes.imshow(values, cmap=SIGNED, vmin=-2.2 * limit, vmax=2.2 * limit, aspect="auto")
     write_cells(axes, values, light_above=math.inf, sign="+")
     label_cells(axes, rows, columns)
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
@@ -58,21 +75,28 @@ def mask_grids(masks, queries=None, keys=None):
     """
     masks = {title: array(mask).astype(bool) for title, mask in masks.items()}
     height = max(mask.shape[0] for mask in masks.values())
-    width = sum(mask.shape[1] for mask in masks.values())
-    figure, axes = canvas(1.3 * len(masks) + 0.4 * width, 1.5 + 0.36 * height, columns=len(masks))
+    width, around = sum(mask.shape[1] for mask in masks.values()), 0.9 * len(masks)
+    cell = min(0.4, (WIDEST - around) / width)  # inches
+    figure, axes = canvas(around + cell * width, 1.1 + cell * height, columns=len(masks))
     for place, (title, mask) in zip(axes, masks.items(), strict=True):
-        _draw_mask(place, mask, queries or range(mask.shape[0]), keys or range(mask.shape[1]))
+        q_len, kv_len = mask.shape
+        _draw_mask(place, mask, queries or _numbers(q_len), keys or _numbers(kv_len), size=15 * cell)
         place.set_title(title)
     return figure
 
 
-def _draw_mask(axes, mask, queries, keys, row=None):
-    """Draw one mask; frame the row of one query if it is given."""
+def _numbers(count):
+    """Labels of places, or of every third one where there are many."""
+    return [place if count <= 9 or place % 3 == 0 else "" for place in range(count)]
+
+
+def _draw_mask(axes, mask, queries, keys, row=None, size=6):
+    """Draw one mask with dots of a size; frame the row of one query if it is given."""
     for (query, key), seen in np.ndenumerate(array(mask).astype(bool)):
-        style = {"facecolor": "#cfe3f1"} if seen else {"facecolor": "#efece4", "hatch": "////"}
+        style = {"facecolor": SEEN} if seen else {"facecolor": HIDDEN, "hatch": "////"}
         axes.add_patch(Rectangle((key - 0.5, query - 0.5), 1, 1, edgecolor=LINE, **style))
         if seen:
-            axes.plot(key, query, "o", color=BLUE, markersize=6)
+            axes.plot(key, query, "o", color=BLUE, markersize=size)
     if row is not None:
         axes.add_patch(Rectangle((-0.5, row - 0.5), len(keys), 1, fill=False, edgecolor=RED, linewidth=2.5))
     axes.set(xlim=(-0.5, len(keys) - 0.5), ylim=(len(queries) - 0.5, -0.5), aspect="equal")
@@ -148,7 +172,7 @@ def jacobian_triangle(jacobian, steps=60):
     size = np.linalg.norm(jacobian(share), axis=(-2, -1))
     x, y = _corners(share)
     figure, (axes,) = canvas(7.2, 3.6)
-    filled = axes.tricontourf(Triangulation(x, y), size, levels=np.linspace(0, 0.5, 21), cmap="Blues")
+    filled = axes.tricontourf(Triangulation(x, y), size, levels=np.linspace(0, 0.5, 21), cmap=AMOUNT)
     figure.colorbar(filled, ax=axes, label="Frobenius norm of the Jacobian", ticks=[0, 0.1, 0.2, 0.3, 0.4, 0.5])
     marks = {"one key takes all": (1, 0, 0), "equal shares": (1 / 3, 1 / 3, 1 / 3), "two-way tie": (0.5, 0.5, 0)}
     for height, (text, point) in zip((0.05, 0.29, 0.53), marks.items(), strict=True):
@@ -179,7 +203,7 @@ def influence_maps(maps, inputs="input place"):
     maps = {title: array(sizes) for title, sizes in maps.items()}
     figure, axes = canvas(3.3 * len(maps), 3.3, columns=len(maps))
     for place, (title, sizes) in zip(axes, maps.items(), strict=True):
-        place.imshow(sizes, cmap="Blues", vmin=0, vmax=1.3 * max(float(sizes.max()), 1e-12))
+        place.imshow(sizes, cmap=AMOUNT, vmin=0, vmax=1.3 * max(float(sizes.max()), 1e-12))
         for (row, column), size in np.ndenumerate(sizes):
             if size > 0:
                 place.plot(column, row, "o", color=INK, markersize=3)

@@ -1,10 +1,23 @@
 """Pictures of heads."""
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.patches import Circle, FancyArrowPatch
 
-from utils.plots.canvas import BLUE, GREEN, INK, ORANGE, PAPER, RED, SKY, array, canvas, label_cells, write_cells
+from utils.plots.canvas import (
+    AMOUNT,
+    BLUE,
+    GREEN,
+    INK,
+    ORANGE,
+    PAPER,
+    RED,
+    SIGNED,
+    SKY,
+    array,
+    canvas,
+    label_cells,
+    write_cells,
+)
 from utils.plots.phase2 import _box
 
 __all__ = [
@@ -31,7 +44,7 @@ def head_maps(weights, tokens, titles=None):
     weights = array(weights)
     figure, axes = canvas(2.4 * len(weights), 2.7, columns=len(weights))
     for head, (place, table) in enumerate(zip(axes, weights, strict=True)):
-        place.imshow(table, cmap="Blues", vmin=0, vmax=1.1 * weights.max())
+        place.imshow(table, cmap=AMOUNT, vmin=0, vmax=1.1 * weights.max())
         label_cells(place, tokens if head == 0 else [""] * len(tokens), tokens)
         title = titles[head] if titles else f"head {head}"
         place.set(title=title, xlabel="key", ylabel="query" if head == 0 else "")
@@ -39,15 +52,15 @@ def head_maps(weights, tokens, titles=None):
 
 
 def head_map(weights, tokens, targets, title):
-    """Weights of one head, large; a ring marks each target.
+    """Weights of one head, large; a ring around its cell marks each target.
 
     weights (seq_len, seq_len); tokens: labels; targets: list of (query, key)
     """
     weights = array(weights)
     figure, (axes,) = canvas(5.6, 5.2)
-    axes.imshow(weights, cmap="Blues", vmin=0, vmax=1)
+    axes.imshow(weights, cmap=AMOUNT, vmin=0, vmax=1)
     for query, key in targets:
-        axes.add_patch(Circle((key, query), 0.42, fill=False, edgecolor=RED, linewidth=1.3))
+        axes.add_patch(Circle((key, query), 0.68, fill=False, edgecolor=RED, linewidth=1.6))
     label_cells(axes, tokens, tokens)
     axes.set(xlabel="key: who is read", ylabel="query: who reads", title=title)
     return figure
@@ -82,7 +95,7 @@ def parts_of_a_token(parts, bias, output):
     table = np.vstack([array(parts), array(bias), array(output)])
     figure, (axes,) = canvas(1.8 + 0.62 * table.shape[1], 1.2 + 0.46 * len(rows))
     limit = float(np.abs(table).max())
-    axes.imshow(table, cmap="PuOr_r", vmin=-2.2 * limit, vmax=2.2 * limit, aspect="auto")
+    axes.imshow(table, cmap=SIGNED, vmin=-2.2 * limit, vmax=2.2 * limit, aspect="auto")
     write_cells(axes, table, light_above=np.inf, sign="+")
     axes.axhline(len(rows) - 1.5, color=INK, linewidth=1.5)
     label_cells(axes, rows, range(table.shape[1]))
@@ -131,7 +144,7 @@ def head_scores(rows):
     table = np.array([[row[key] for key in PATTERNS] for row in rows.values()])
     harm = [row["loss rises by"] for row in rows.values()]
     figure, (left, right) = canvas(8.6, 1.2 + 0.36 * len(rows), columns=2)
-    left.imshow(table, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    left.imshow(table, cmap=AMOUNT, vmin=0, vmax=1, aspect="auto")
     write_cells(left, table, light_above=0.65)
     label_cells(left, list(rows), PATTERNS)
     left.set_title("where it looks: mean weight on the target")
@@ -151,7 +164,7 @@ def reach_of_heads(weights):
     weights = array(weights)[:, ::-1]
     figure, (axes,) = canvas(6.2, 3.2)
     for head, row in enumerate(weights):
-        axes.plot(row, color=colormaps["viridis"](0.9 * head / len(weights)), linewidth=2)
+        axes.plot(row, ("-", "--", "-.", ":")[head % 4], color=BLUE, linewidth=2)
         axes.text(-1.2 - 1.9 * (head % 3), row[0], f"{head}", fontsize=8, va="center")
     axes.set(xlabel="distance of the key", ylabel="weight", yscale="log", ylim=(1e-4, 1), xlim=(-7, len(row)))
     axes.set_title("Equal scores, ALiBi: how far each head reads")

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from matplotlib.patches import Rectangle
 
-from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, RED, SKY, array, canvas
+from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, PAPER, PICTURE, RED, SKY, array, canvas
 
 __all__ = ["expert_load", "family_recap", "label_curves", "patch_row", "tile_plan", "word_map"]
 
@@ -25,7 +25,7 @@ def word_map(rows, words, first):
         if any(abs(x - a) < width / 9 and abs(y - b) < height / 18 for a, b in written):
             continue  # it would lie on another word
         written.append((x, y))
-        axes.annotate(word, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=8, color=INK)
+        axes.annotate(word, (x, y), xytext=(5, 3), textcoords="offset points", fontsize=8, color=INK)
     axes.set(xlabel="first direction", ylabel="second direction", title="Embeddings after guessing hidden words")
     axes.margins(x=0.12)
     axes.legend(frameon=False)
@@ -50,7 +50,7 @@ def label_curves(curves, sizes):
     axes.set(
         xlabel="labelled sentences", ylabel="right verdicts", ylim=(0.4, 1.03), title="What reading first is worth"
     )
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(loc="lower right", facecolor=PAPER, edgecolor="none", framealpha=1)  # on top of the line of a guess
     return figure
 
 
@@ -63,7 +63,7 @@ def patch_row(picture, patches):
     size, per_row = patches.shape[-1], 8
     figure, (left, right) = canvas(8.8, 3.4, columns=2)
     low, high = picture.min(), picture.max()
-    left.imshow(picture, cmap="cividis", vmin=low, vmax=high)
+    left.imshow(picture, cmap=PICTURE, vmin=low, vmax=high)
     for place in range(size, picture.shape[0], size):
         left.axhline(place - 0.5, color="white", linewidth=1.5)
     for place in range(size, picture.shape[1], size):
@@ -72,7 +72,7 @@ def patch_row(picture, patches):
     for number, patch in enumerate(patches):
         row, column = divmod(number, per_row)
         x, y = column * step, row * (step + 5)
-        right.imshow(patch, cmap="cividis", vmin=low, vmax=high, extent=(x, x + size, y + size, y))
+        right.imshow(patch, cmap=PICTURE, vmin=low, vmax=high, extent=(x, x + size, y + size, y))
         right.text(x + size / 2, y + size + 3, str(number), ha="center", va="center", fontsize=8)
     right.set(xlim=(-2, per_row * step), ylim=(n_rows * (step + 5), -3), aspect="equal")
     left.set_title("One picture")

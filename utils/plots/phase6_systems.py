@@ -1,6 +1,7 @@
 """Pictures of systems: rounded weights, speculation, rooflines."""
 
 import numpy as np
+from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
 from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, RED, array, canvas
 
@@ -64,25 +65,27 @@ def tokens_per_pass(measured, alpha, cost):
 
 
 def roofline(batches, weight_bytes, kv_bytes_per_token, flops_per_token, machine, contexts=(100, 2000)):
-    """Tokens per second of decoding against the batch, for several lengths of context; memory to hold it apart."""
-    figure, (axes,) = canvas(7.2, 3.6)
+    """Tokens per second of decoding against the batch, for several lengths of context; faint where memory is full."""
+    figure, (axes,) = canvas(7.2, 3.8)
     batch = np.array(batches, dtype=float)
     axes.axhline(machine["flops_per_s"] / flops_per_token, color=INK, linestyle=":", label="bound by computing")
     for context, colour, style in zip(contexts, (BLUE, RED), ("-", "--"), strict=True):
         read = (weight_bytes + batch * kv_bytes_per_token * context) / machine["bandwidth_bytes_per_s"]
         seconds = np.maximum(read, batch * flops_per_token / machine["flops_per_s"])
-        axes.plot(batch, batch / seconds, style, color=colour, label=f"context of {context:,} tokens")
         most = (machine["memory_bytes"] - weight_bytes) / (kv_bytes_per_token * context)
-        if batch[0] < most < batch[-1]:
-            axes.plot(most, np.interp(most, batch, batch / seconds), "s", color=colour)
+        room = batch <= most
+        axes.plot(batch, batch / seconds, style, color=colour, alpha=0.3)
+        axes.plot(batch[room], (batch / seconds)[room], style, color=colour, label=f"context of {context:,} tokens")
+        if room.any() and not room.all():
+            edge = batch[room][-1], (batch / seconds)[room][-1]
+            axes.plot(*edge, "s", color=colour)
             axes.annotate(
-                "memory is full",
-                (most, np.interp(most, batch, batch / seconds)),
-                (4, -14),
-                textcoords="offset points",
-                fontsize=8.5,
+                f"memory is full: {int(most):,}", edge, (4, -14), textcoords="offset points", fontsize=8.5, color=INK
             )
     axes.set(xscale="log", yscale="log", xlabel="sequences in the batch", ylabel="tokens per second, all together")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axis.set_minor_formatter(NullFormatter())
     axes.set_title("One machine, more and more users")
     axes.legend(frameon=False, fontsize=8.5)
     return figure

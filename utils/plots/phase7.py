@@ -32,7 +32,8 @@ def memory_bars(found, what, limit=None):
         axes.text(place, total, f"{total:.3g} GB", ha="center", va="bottom", fontsize=9, color=INK)
     if limit:
         axes.axhline(limit / 1e9, color=INK, linestyle="--", linewidth=1)
-        axes.text(-0.45, limit / 1e9, f"this card: {limit / 1e9:g} GB", va="bottom", fontsize=8.5)
+        where = dict(transform=axes.get_yaxis_transform(), va="bottom", fontsize=8.5, color=INK)
+        axes.text(0.01, limit / 1e9, f"this machine: {limit / 1e9:g} GB", **where)
     axes.set(xlabel=what, ylabel="GB", ylim=(0, 1.15 * max([*bottom, (limit or 0) / 1e9])))
     axes.set_title("What a training step holds in memory")
     handles, names = axes.get_legend_handles_labels()

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
-from utils.plots.canvas import BLUE, GREEN, INK, LINE, ORANGE, RED, array, canvas, label_cells
+from utils.plots.canvas import AMOUNT, BLUE, GREEN, INK, LINE, ORANGE, RED, array, canvas, label_cells
 
 __all__ = ["alignment_map", "bits_ladder", "crossover", "exact_match_bars", "run_curve", "sweep"]
 
@@ -51,7 +51,7 @@ def alignment_map(weights, pair):
     """
     source, target, weights = pair.source.split(), pair.target.split(), array(weights)
     figure, (axes,) = canvas(1.6 + 0.62 * len(source), 1.1 + 0.36 * len(target))
-    axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.imshow(weights, cmap=AMOUNT, vmin=0, vmax=1, aspect="auto")
     for i, j in pair.alignment:
         axes.add_patch(Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor=RED, linewidth=2))
     label_cells(axes, target, source)

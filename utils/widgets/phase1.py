@@ -1,10 +1,9 @@
 """The figure of phase 1: walk through a table of positions."""
 
-import html
-
 import torch
 
-from utils import lesson, plots
+from utils import plots
+from utils.widgets.interactive import SLIDER, Interactive
 
 __all__ = ["PositionExplorer", "position_explorer"]
 
@@ -19,10 +18,7 @@ def position_explorer(sinusoidal_positions=None):
     Controls: the place, the width, the base.
     Shows the live figure or, without a front end and while grading, its picture. Returns the PositionExplorer.
     """
-    explorer = PositionExplorer(sinusoidal_positions or waves)
-    widget = None if lesson.grading() else explorer.widget()
-    lesson.display_widget(widget, explorer.picture(), explorer.words())
-    return explorer
+    return PositionExplorer(sinusoidal_positions or waves).show()
 
 
 def waves(seq_len, d_model, base=10000.0):
@@ -32,8 +28,8 @@ def waves(seq_len, d_model, base=10000.0):
     return torch.where(column % 2 == 0, angles.sin(), angles.cos())
 
 
-class PositionExplorer:
-    """The state of the figure and its three faces: `words`, `picture` and `widget`."""
+class PositionExplorer(Interactive):
+    """A table of positions, one of which is marked."""
 
     def __init__(self, sinusoidal_positions):
         self.sinusoidal_positions = sinusoidal_positions
@@ -59,32 +55,23 @@ class PositionExplorer:
         fall = f"first falls at offset {int(falls[0]) + 1}" if len(falls) else "never falls in this window"
         return f"place {self.place} lies nearest to place {near}: distance {others[near]:.3f}; the distance {fall}"
 
-    def picture(self):
-        """The figure as an <img>, described for those who cannot see it."""
-        figure = plots.position_row(self.table(), self.place, self.distances())
-        return lesson.image(
-            figure,
+    def draw(self):
+        return plots.position_row(self.table(), self.place, self.distances())
+
+    def alt(self):
+        return (
             f"Left: sinusoidal positions of width {self.d_model} and base {self.base} as colours, place {self.place} "
-            f"framed. Right: the distance of every place from it. In words: {self.words()}.",
+            f"framed. Right: the distance of every place from it. In words: {self.words()}."
         )
 
-    def widget(self):
-        """The live figure: controls (reached by Tab, moved by arrows or Space), the value in words, the picture."""
+    def rows(self):
         import ipywidgets as w
 
-        look = {"style": {"description_width": "initial"}, "layout": {"width": "24em", "margin": "2px 1.5em 2px 0"}}
-        self.place_control = w.IntSlider(value=self.place, min=0, max=N_PLACES - 1, description="place", **look)
-        self.width_control = w.SelectionSlider(options=WIDTHS, value=self.d_model, description="width", **look)
-        self.base_control = w.SelectionSlider(options=BASES, value=self.base, description="base", **look)
-        self.readout, self.canvas = w.HTML(), w.HTML()
-        controls = [self.place_control, self.width_control, self.base_control]
-        for control in controls:
-            control.observe(self._refresh, names="value")
-        self._refresh()
-        return w.VBox([w.HBox(controls, layout={"flex_flow": "row wrap"}), self.readout, self.canvas])
+        self.place_control = w.IntSlider(value=self.place, min=0, max=N_PLACES - 1, description="place", **SLIDER)
+        self.width_control = w.SelectionSlider(options=WIDTHS, value=self.d_model, description="width", **SLIDER)
+        self.base_control = w.SelectionSlider(options=BASES, value=self.base, description="base", **SLIDER)
+        return [[self.place_control, self.width_control, self.base_control]]
 
-    def _refresh(self, change=None):
+    def read_controls(self):
         self.place, self.d_model = self.place_control.value, self.width_control.value
         self.base = self.base_control.value
-        self.readout.value = f"<b>{html.escape(self.words())}</b>"
-        self.canvas.value = self.picture()

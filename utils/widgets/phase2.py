@@ -1,10 +1,9 @@
 """The figure of phase 2: paint a mask."""
 
-import html
-
 import torch
 
-from utils import lesson, plots
+from utils import plots
+from utils.widgets.interactive import BUTTONS, SLIDER, Interactive
 
 __all__ = ["MaskPainter", "mask_painter"]
 
@@ -37,10 +36,7 @@ def mask_painter(masked_softmax=None):
     Controls: the kind of mask, the query, a temperature, and a button per key that hides it by hand.
     Shows the live figure or, without a front end and while grading, its picture. Returns the MaskPainter.
     """
-    painter = MaskPainter(masked_softmax or row_by_row)
-    widget = None if lesson.grading() else painter.widget()
-    lesson.display_widget(widget, painter.picture(), painter.words())
-    return painter
+    return MaskPainter(masked_softmax or row_by_row).show()
 
 
 def row_by_row(scores, attn_mask):
@@ -51,8 +47,8 @@ def row_by_row(scores, attn_mask):
     return weights
 
 
-class MaskPainter:
-    """The state of the figure and its three faces: `words`, `picture` and `widget`."""
+class MaskPainter(Interactive):
+    """A mask, and what one query reads under it."""
 
     def __init__(self, masked_softmax):
         self.masked_softmax = masked_softmax
@@ -75,50 +71,37 @@ class MaskPainter:
         best = max(range(len(TOKENS)), key=weights.__getitem__)
         return f"query '{query}' reads '{TOKENS[best]}' most: weight on '{TOKENS[best]}' = {weights[best]:.3f}"
 
-    def picture(self):
-        """The figure as an <img>, described for those who cannot see it."""
+    def draw(self):
         title = f"what '{TOKENS[self.query]}' reads at temperature {self.temperature:.2g}"
-        figure = plots.mask_and_row(self.mask(), self.weights(), TOKENS, self.query, title)
+        return plots.mask_and_row(self.mask(), self.weights(), TOKENS, self.query, title)
+
+    def alt(self):
         row = ", ".join(f"{key} {weight:.3f}" for key, weight in zip(TOKENS, self.weights().tolist(), strict=True))
-        return lesson.image(
-            figure,
-            f"Left: mask '{self.kind}', a dot where a query may see a key. Right: bars of "
-            f"one row. In words: {self.words()}. The whole row: {row}.",
+        by_hand = f", {', '.join(key for key in TOKENS if key in self.hidden)} hidden by hand" if self.hidden else ""
+        return (
+            f"Left: mask '{self.kind}'{by_hand}, a dot where a query may see a key. Right: bars of "
+            f"one row. In words: {self.words()}. The whole row: {row}."
         )
 
-    def widget(self):
-        """The live figure: controls (reached by Tab, moved by arrows or Space), the value in words, the picture."""
+    def rows(self):
         import ipywidgets as w
 
-        look = {"style": {"description_width": "initial"}, "layout": {"width": "24em", "margin": "2px 1.5em 2px 0"}}
-        # buttons, because JupyterLab takes the arrow keys away from a closed dropdown
-        self.mask_control = w.ToggleButtons(
-            options=MASKS, value=self.kind, description="mask", style={"button_width": "auto"}
-        )
+        self.mask_control = w.ToggleButtons(options=MASKS, value=self.kind, description="mask", **BUTTONS)
         places = [(token, place) for place, token in enumerate(TOKENS)]
-        self.query_control = w.SelectionSlider(options=places, value=self.query, description="query", **look)
+        self.query_control = w.SelectionSlider(options=places, value=self.query, description="query", **SLIDER)
         self.temperature_control = w.FloatLogSlider(
-            value=1.0, base=2, min=-3, max=3, step=0.5, description="temperature", readout_format=".2f", **look
+            value=1.0, base=2, min=-3, max=3, step=0.5, description="temperature", readout_format=".2f", **SLIDER
         )
         self.key_controls = [
             w.ToggleButton(value=True, description=key, tooltip=f"show or hide the key {key}", layout={"width": "auto"})
             for key in TOKENS
         ]
-        self.readout, self.canvas = w.HTML(), w.HTML()
-        self.readout.add_class("attention-readout")
-        sliders = [self.query_control, self.temperature_control]
-        for control in [self.mask_control, *sliders, *self.key_controls]:
-            control.observe(self._refresh, names="value")
-        self._refresh()
-        wrap = {"flex_flow": "row wrap"}
-        keys = w.HBox([w.Label("visible keys"), *self.key_controls], layout=wrap)
-        return w.VBox([self.mask_control, w.HBox(sliders, layout=wrap), keys, self.readout, self.canvas])
+        keys = [w.Label("visible keys"), *self.key_controls]
+        return [[self.mask_control], [self.query_control, self.temperature_control], keys]
 
-    def _refresh(self, change=None):
+    def read_controls(self):
         self.kind, self.query = self.mask_control.value, self.query_control.value
         self.temperature = self.temperature_control.value
         self.hidden = {control.description for control in self.key_controls if not control.value}
         for control in self.key_controls:
             control.icon = "eye" if control.value else "eye-slash"
-        self.readout.value = f"<b>{html.escape(self.words())}</b>"
-        self.canvas.value = self.picture()

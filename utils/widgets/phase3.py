@@ -1,10 +1,9 @@
 """The figures of phase 3: cut features into heads, and browse the heads of a trained model."""
 
-import html
-
 import torch
 
-from utils import lesson, plots
+from utils import plots
+from utils.widgets.interactive import BUTTONS, SLIDER, Interactive
 
 __all__ = ["HeadBrowser", "SplitVisualiser", "head_browser", "split_visualiser"]
 
@@ -17,9 +16,7 @@ def split_visualiser(split_heads):
 
     Shows the live figure or, without a front end and while grading, its picture. Returns the SplitVisualiser.
     """
-    figure = SplitVisualiser(split_heads)
-    lesson.display_widget(None if lesson.grading() else figure.widget(), figure.picture(), figure.words())
-    return figure
+    return SplitVisualiser(split_heads).show()
 
 
 def head_browser(weights, tokens, head_entropy, head_patterns):
@@ -29,33 +26,11 @@ def head_browser(weights, tokens, head_entropy, head_patterns):
     head_entropy, head_patterns: your own functions, which put numbers to each head
     Shows the live figure or, without a front end and while grading, its picture. Returns the HeadBrowser.
     """
-    figure = HeadBrowser(weights.detach(), tokens, head_entropy, head_patterns)
-    lesson.display_widget(None if lesson.grading() else figure.widget(), figure.picture(), figure.words())
-    return figure
+    return HeadBrowser(weights.detach(), tokens, head_entropy, head_patterns).show()
 
 
-class _Figure:
-    """What both have: a picture, its words, and a widget whose controls redraw both."""
-
-    def assemble(self, *controls):
-        """The live figure: controls (reached by Tab, moved by arrows), the words, the picture."""
-        import ipywidgets as w
-
-        self.readout, self.canvas = w.HTML(), w.HTML()
-        self.readout.add_class("attention-readout")
-        for control in controls:
-            control.observe(self._refresh, names="value")
-        self._refresh()
-        return w.VBox([w.HBox(controls, layout={"flex_flow": "row wrap"}), self.readout, self.canvas])
-
-    def _refresh(self, change=None):
-        self.read_controls()
-        self.readout.value = f"<b>{html.escape(self.words())}</b>"
-        self.canvas.value = self.picture()
-
-
-class SplitVisualiser(_Figure):
-    """The state of the figure and its three faces: `words`, `picture` and `widget`."""
+class SplitVisualiser(Interactive):
+    """Four tokens, cut into heads in one of two ways."""
 
     def __init__(self, split_heads):
         self.split_heads = split_heads
@@ -75,24 +50,26 @@ class SplitVisualiser(_Figure):
         features = sorted({round(value % 1 * 100) for value in first.flatten().tolist()})
         return f"{self.way}: head 0 holds features {features[0]} to {features[-1]} of tokens {tokens}"
 
-    def picture(self):
-        """The figure as an <img>, described for those who cannot see it."""
-        title = f"{self.way}, heads: {self.n_heads}"
-        return lesson.image(plots.split_tables(self.heads(), title), self.words())
+    def draw(self):
+        return plots.split_tables(self.heads(), f"{self.way}, heads: {self.n_heads}")
 
-    def widget(self):
+    def alt(self):
+        table = "One table" if self.n_heads == 1 else f"{self.n_heads} tables side by side"
+        return f"{table} of what each head holds, one cell for each feature of a token. In words: {self.words()}."
+
+    def rows(self):
         import ipywidgets as w
 
-        self.way_control = w.ToggleButtons(options=WAYS, value=self.way, description="cut by")
-        self.count_control = w.SelectionSlider(options=COUNTS, value=self.n_heads, description="n_heads")
-        return self.assemble(self.way_control, self.count_control)
+        self.way_control = w.ToggleButtons(options=WAYS, value=self.way, description="cut by", **BUTTONS)
+        self.count_control = w.SelectionSlider(options=COUNTS, value=self.n_heads, description="n_heads", **SLIDER)
+        return [[self.way_control, self.count_control]]
 
     def read_controls(self):
         self.way, self.n_heads = self.way_control.value, self.count_control.value
 
 
-class HeadBrowser(_Figure):
-    """The state of the figure and its three faces: `words`, `picture` and `widget`."""
+class HeadBrowser(Interactive):
+    """The map of one head out of all."""
 
     def __init__(self, weights, tokens, head_entropy, head_patterns):
         self.weights, self.tokens = weights, tokens
@@ -112,25 +89,21 @@ class HeadBrowser(_Figure):
         parts = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
         return f"layer {self.layer}, head {self.head}: {parts}; entropy {self.entropy[self.layer][self.head]:.2f}"
 
-    def picture(self):
-        """The figure as an <img>, described for those who cannot see it."""
+    def draw(self):
         letters = [chr(97 + token) for token in self.tokens.tolist()]
         title = f"layer {self.layer}, head {self.head}: rings mark what followed last time"
-        figure = plots.head_map(self.weights[self.layer, self.head], letters, self.targets(), title)
-        return lesson.image(figure, f"Attention map of {len(letters)} letters. {self.words()}.")
+        return plots.head_map(self.weights[self.layer, self.head], letters, self.targets(), title)
 
-    def widget(self):
+    def alt(self):
+        return f"Attention map of {len(self.tokens)} letters. In words: {self.words()}."
+
+    def rows(self):
         import ipywidgets as w
 
-        names = [(f"{layer} · {head}", (layer, head)) for layer in range(len(self.weights))
-                 for head in range(self.weights.shape[1])]  # fmt: skip
-        self.head_control = w.SelectionSlider(
-            options=names,
-            value=(self.layer, self.head),
-            description="layer · head",
-            style={"description_width": "initial"},
-        )
-        return self.assemble(self.head_control)
+        layers, heads = map(range, self.weights.shape[:2])
+        self.layer_control = w.SelectionSlider(options=layers, value=self.layer, description="layer", **SLIDER)
+        self.head_control = w.SelectionSlider(options=heads, value=self.head, description="head", **SLIDER)
+        return [[self.layer_control, self.head_control]]
 
     def read_controls(self):
-        self.layer, self.head = self.head_control.value
+        self.layer, self.head = self.layer_control.value, self.head_control.value

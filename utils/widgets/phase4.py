@@ -1,10 +1,9 @@
 """The figure of phase 4: what reaches each block, by depth and order."""
 
-import html
-
 import torch
 
-from utils import lesson, plots
+from utils import plots
+from utils.widgets.interactive import SLIDER, Interactive
 
 __all__ = ["DepthExplorer", "depth_explorer"]
 
@@ -18,14 +17,11 @@ def depth_explorer(block, gradient_norms):
     block: your EncoderBlock; gradient_norms: your function
     Shows the live figure or, without a front end and while grading, its picture. Returns the DepthExplorer.
     """
-    explorer = DepthExplorer(block, gradient_norms)
-    widget = None if lesson.grading() else explorer.widget()
-    lesson.display_widget(widget, explorer.picture(), explorer.words())
-    return explorer
+    return DepthExplorer(block, gradient_norms).show()
 
 
-class DepthExplorer:
-    """The state of the figure and its three faces: `words`, `picture` and `widget`."""
+class DepthExplorer(Interactive):
+    """Gradients in two fresh stacks of blocks."""
 
     def __init__(self, block, gradient_norms, width=32):
         self.block, self.gradient_norms, self.width = block, gradient_norms, width
@@ -51,27 +47,20 @@ class DepthExplorer:
         told = ", ".join(f"{order} {ratio:.3g}" for order, ratio in ratios.items())
         return f"{self.depth} blocks: gradient at the first block divided by that at the last: {told}"
 
-    def picture(self):
-        """The figure as an <img>, described for those who cannot see it."""
-        figure = plots.gradient_curves({order: self.measured(order) for order in ORDERS}, f"{self.depth} blocks")
-        return lesson.image(figure, f"Gradient of each block on a log axis. In words: {self.words()}.")
+    def draw(self):
+        return plots.gradient_curves({order: self.measured(order) for order in ORDERS}, f"{self.depth} blocks")
 
-    def widget(self):
-        """The live figure: two sliders (reached by Tab, moved by arrows), the value in words, the picture."""
+    def alt(self):
+        return f"Gradient of each block on a log axis, a curve for each order. In words: {self.words()}."
+
+    def rows(self):
         import ipywidgets as w
 
-        look = {"style": {"description_width": "initial"}, "layout": {"width": "24em"}}
-        self.depth_control = w.SelectionSlider(options=DEPTHS, value=self.depth, description="blocks", **look)
+        self.depth_control = w.SelectionSlider(options=DEPTHS, value=self.depth, description="blocks", **SLIDER)
         self.scale_control = w.SelectionSlider(
-            options=(0.3, 1.0, 2.0), value=self.scale, description="size of weights", **look
+            options=(0.3, 1.0, 2.0), value=self.scale, description="size of weights", **SLIDER
         )
-        self.readout, self.canvas = w.HTML(), w.HTML()
-        for control in (self.depth_control, self.scale_control):
-            control.observe(self._refresh, names="value")
-        self._refresh()
-        return w.VBox([w.HBox([self.depth_control, self.scale_control]), self.readout, self.canvas])
+        return [[self.depth_control, self.scale_control]]
 
-    def _refresh(self, change=None):
+    def read_controls(self):
         self.depth, self.scale = self.depth_control.value, self.scale_control.value
-        self.readout.value = f"<b>{html.escape(self.words())}</b>"
-        self.canvas.value = self.picture()

@@ -1,11 +1,11 @@
 """The figures of phase 5: a sampler with dials, and a tree of beams."""
 
-import html
 import math
 
 import torch
 
-from utils import lesson, plots
+from utils import plots
+from utils.widgets.interactive import SLIDER, Interactive
 
 __all__ = ["BeamTree", "DecodingSampler", "beam_tree", "decoding_sampler"]
 
@@ -17,9 +17,7 @@ def decoding_sampler(filter_logits):
 
     Shows the live figure or, without a front end and while grading, its picture. Returns the DecodingSampler.
     """
-    figure = DecodingSampler(filter_logits)
-    lesson.display_widget(None if lesson.grading() else figure.widget(), figure.picture(), figure.words())
-    return figure
+    return DecodingSampler(filter_logits).show()
 
 
 def beam_tree(beam_search, next_log_probs, words, bos_id, eos_id=0):
@@ -27,36 +25,11 @@ def beam_tree(beam_search, next_log_probs, words, bos_id, eos_id=0):
 
     Shows the live figure or, without a front end and while grading, its picture. Returns the BeamTree.
     """
-    figure = BeamTree(beam_search, next_log_probs, words, bos_id, eos_id)
-    lesson.display_widget(None if lesson.grading() else figure.widget(), figure.picture(), figure.words())
-    return figure
+    return BeamTree(beam_search, next_log_probs, words, bos_id, eos_id).show()
 
 
-class _Figure:
-    """What both have: a picture, its words, and a widget whose controls redraw both."""
-
-    def assemble(self, *controls):
-        """The live figure: controls (reached by Tab, moved by arrows), the words, the picture."""
-        import ipywidgets as w
-
-        self.readout, self.canvas = w.HTML(), w.HTML()
-        self.readout.add_class("attention-readout")
-        for control in controls:
-            control.observe(self._refresh, names="value")
-        self._refresh()
-        return w.VBox([w.HBox(controls, layout={"flex_flow": "row wrap"}), self.readout, self.canvas])
-
-    def _refresh(self, change=None):
-        self.read_controls()
-        self.readout.value = f"<b>{html.escape(self.words())}</b>"
-        self.canvas.value = self.picture()
-
-
-LOOK = {"style": {"description_width": "initial"}, "layout": {"width": "22em", "margin": "2px 1.5em 2px 0"}}
-
-
-class DecodingSampler(_Figure):
-    """The state of the figure and its three faces: `words`, `picture` and `widget`."""
+class DecodingSampler(Interactive):
+    """What may follow, and what the dials leave of it."""
 
     def __init__(self, filter_logits):
         self.filter_logits = filter_logits
@@ -83,34 +56,36 @@ class DecodingSampler(_Figure):
             f"ones; twelve draws: {', '.join(self.drawn())}"
         )
 
-    def picture(self):
-        """The figure as an <img>, described for those who cannot see it."""
-        title = f"temperature {self.temperature:.2g}, top-k {self.top_k}, top-p {self.top_p:.2g}"
-        before, after = self.shares()
-        row = ", ".join(f"{word} {share:.2f}" for word, share in zip(NEXT, after.tolist(), strict=True))
-        figure = plots.kept_words([*NEXT], before, after, title)
-        return lesson.image(figure, f"Bars of shares before and after the dials. {self.words()}. Shares: {row}.")
+    def dials(self):
+        return f"temperature {self.temperature:.2g}, top-k {self.top_k}, top-p {self.top_p:.2g}"
 
-    def widget(self):
+    def draw(self):
+        return plots.kept_words([*NEXT], *self.shares(), self.dials())
+
+    def alt(self):
+        row = ", ".join(f"{word} {share:.2f}" for word, share in zip(NEXT, self.shares()[1].tolist(), strict=True))
+        return f"Bars of shares before and after {self.dials()}. In words: {self.words()}. Shares: {row}."
+
+    def rows(self):
         import ipywidgets as w
 
         self.temperature_control = w.SelectionSlider(
-            options=(0.0, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 4.0), value=1.0, description="temperature", **LOOK
+            options=(0.0, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 4.0), value=1.0, description="temperature", **SLIDER
         )
-        self.k_control = w.IntSlider(value=self.top_k, min=1, max=len(NEXT), description="top-k", **LOOK)
+        self.k_control = w.IntSlider(value=self.top_k, min=1, max=len(NEXT), description="top-k", **SLIDER)
         self.p_control = w.SelectionSlider(
-            options=(0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0), value=0.9, description="top-p", **LOOK
+            options=(0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0), value=0.9, description="top-p", **SLIDER
         )
-        self.seed_control = w.IntSlider(value=0, min=0, max=20, description="seed", **LOOK)
-        return self.assemble(self.temperature_control, self.k_control, self.p_control, self.seed_control)
+        self.seed_control = w.IntSlider(value=0, min=0, max=20, description="seed", **SLIDER)
+        return [[self.temperature_control, self.k_control], [self.p_control, self.seed_control]]
 
     def read_controls(self):
         self.temperature, self.top_k = self.temperature_control.value, self.k_control.value
         self.top_p, self.seed = self.p_control.value, self.seed_control.value
 
 
-class BeamTree(_Figure):
-    """The state of the figure and its three faces: `words`, `picture` and `widget`."""
+class BeamTree(Interactive):
+    """A tree of beginnings, and which of them stay in the beam."""
 
     def __init__(self, beam_search, next_log_probs, words, bos_id, eos_id):
         self.beam_search, self.next_log_probs = beam_search, next_log_probs
@@ -140,21 +115,22 @@ class BeamTree(_Figure):
         said = " ".join(self.names[token] for token in tokens[1:])
         return f"{self.n_beams} beam(s), {self.steps} step(s): best is '{said}' with probability {math.exp(score):.3f}"
 
-    def picture(self):
-        """The figure as an <img>, described for those who cannot see it."""
+    def draw(self):
         edges, kept = self.branches()
         tokens = self.found(self.steps)[0][0][1:]
         best = {tuple(tokens[:n]) for n in range(1, len(tokens) + 1)}
-        figure = plots.beam_branches(edges, kept, best, f"{self.n_beams} beam(s): dashed branches fell out")
-        stayed = "; ".join(" ".join(self.names[token] for token in tokens[1:]) for tokens, _ in self.found(self.steps))
-        return lesson.image(figure, f"A tree of continuations. {self.words()}. In the beam at the end: {stayed}.")
+        return plots.beam_branches(edges, kept, best, f"{self.n_beams} beam(s): dashed branches fell out")
 
-    def widget(self):
+    def alt(self):
+        stayed = "; ".join(" ".join(self.names[token] for token in tokens[1:]) for tokens, _ in self.found(self.steps))
+        return f"A tree of continuations. In words: {self.words()}. In the beam at the end: {stayed}."
+
+    def rows(self):
         import ipywidgets as w
 
-        self.beams_control = w.IntSlider(value=self.n_beams, min=1, max=5, description="beams", **LOOK)
-        self.steps_control = w.IntSlider(value=self.steps, min=1, max=3, description="steps", **LOOK)
-        return self.assemble(self.beams_control, self.steps_control)
+        self.beams_control = w.IntSlider(value=self.n_beams, min=1, max=5, description="beams", **SLIDER)
+        self.steps_control = w.IntSlider(value=self.steps, min=1, max=3, description="steps", **SLIDER)
+        return [[self.beams_control, self.steps_control]]
 
     def read_controls(self):
         self.n_beams, self.steps = self.beams_control.value, self.steps_control.value

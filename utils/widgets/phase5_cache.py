@@ -1,8 +1,7 @@
 """The figures of the cache and of scaling: step through a generation with a memory meter, and spend a budget."""
 
-import html
-
-from utils import lesson, plots
+from utils import plots
+from utils.widgets.interactive import SLIDER, Interactive
 
 __all__ = ["CacheAnimator", "ScalingExplorer", "cache_animator", "scaling_explorer"]
 
@@ -16,7 +15,7 @@ def cache_animator(config, kv_cache_bytes):
     config: a ModelConfig with 32 heads; kv_cache_bytes: your own function
     Shows the live figure or, without a front end and while grading, its picture. Returns the CacheAnimator.
     """
-    return _shown(CacheAnimator(config, kv_cache_bytes))
+    return CacheAnimator(config, kv_cache_bytes).show()
 
 
 def scaling_explorer(fit, compute_optimal):
@@ -25,33 +24,7 @@ def scaling_explorer(fit, compute_optimal):
     fit: keys E, A, alpha, B, beta; compute_optimal: your own function
     Shows the live figure or, without a front end and while grading, its picture. Returns the ScalingExplorer.
     """
-    return _shown(ScalingExplorer(fit, compute_optimal))
-
-
-def _shown(figure):
-    widget = None if lesson.grading() else figure.widget()
-    lesson.display_widget(widget, figure.picture(), figure.words())
-    return figure
-
-
-class _Figure:
-    """What both have: a picture, its words, and a widget whose controls redraw both."""
-
-    def assemble(self, *controls):
-        """The live figure: controls (reached by Tab, moved by arrows), the words, the picture."""
-        import ipywidgets as w
-
-        self.readout, self.canvas = w.HTML(), w.HTML()
-        self.readout.add_class("attention-readout")
-        for control in controls:
-            control.observe(self._refresh, names="value")
-        self._refresh()
-        return w.VBox([w.HBox(controls, layout={"flex_flow": "row wrap"}), self.readout, self.canvas])
-
-    def _refresh(self, change=None):
-        self.read_controls()
-        self.readout.value = f"<b>{html.escape(self.words())}</b>"
-        self.canvas.value = self.picture()
+    return ScalingExplorer(fit, compute_optimal).show()
 
 
 class _Sized:
@@ -64,8 +37,8 @@ class _Sized:
         return getattr(self.config, name)
 
 
-class CacheAnimator(_Figure):
-    """The state of the figure and its three faces: `words`, `picture` and `widget`."""
+class CacheAnimator(Interactive):
+    """A cache that fills while a text is written."""
 
     def __init__(self, config, kv_cache_bytes):
         self.config, self.kv_cache_bytes = config, kv_cache_bytes
@@ -89,23 +62,26 @@ class CacheAnimator(_Figure):
             f"user{'s' * (self.users > 1)} with {self.n_kv_heads} heads of keys would take {held / 1e9:.2f} GB"
         )
 
-    def picture(self):
-        """The figure as an <img>, described for those who cannot see it."""
+    def draw(self):
         title = f"after {self.step} steps" if self.step else "the prompt"
-        figure = plots.cache_filling(PROMPT, self.tokens, LONGEST, self.fed(), title)
-        return lesson.image(
-            figure, f"A row of {LONGEST} places, {self.tokens} of them filled. In words: {self.words()}."
+        return plots.cache_filling(PROMPT, self.tokens, LONGEST, self.fed(), title)
+
+    def alt(self):
+        fed = ", ".join(f"{count} {how}" for how, count in self.fed().items())
+        return (
+            f"A row of {LONGEST} places, {self.tokens} of them filled. Tokens fed in this step: {fed}. "
+            f"In words: {self.words()}."
         )
 
-    def widget(self):
-        """The live figure: three sliders and the memory meter."""
+    def rows(self):
         import ipywidgets as w
 
-        look = {"style": {"description_width": "initial"}, "layout": {"width": "22em"}}
-        self.step_control = w.IntSlider(value=self.step, min=0, max=LONGEST - PROMPT, description="step", **look)
-        self.head_control = w.SelectionSlider(options=HEADS, value=self.n_kv_heads, description="heads of keys", **look)
-        self.user_control = w.SelectionSlider(options=(1, 8, 64), value=self.users, description="users", **look)
-        return self.assemble(self.step_control, self.head_control, self.user_control)
+        self.step_control = w.IntSlider(value=self.step, min=0, max=LONGEST - PROMPT, description="step", **SLIDER)
+        self.head_control = w.SelectionSlider(
+            options=HEADS, value=self.n_kv_heads, description="heads of keys", **SLIDER
+        )
+        self.user_control = w.SelectionSlider(options=(1, 8, 64), value=self.users, description="users", **SLIDER)
+        return [[self.step_control, self.head_control, self.user_control]]
 
     def read_controls(self):
         self.step, self.n_kv_heads, self.users = (
@@ -115,8 +91,8 @@ class CacheAnimator(_Figure):
         )
 
 
-class ScalingExplorer(_Figure):
-    """The state of the figure and its three faces: `words`, `picture` and `widget`."""
+class ScalingExplorer(Interactive):
+    """A budget, and one way to spend it."""
 
     def __init__(self, fit, compute_optimal):
         self.fit, self.compute_optimal = fit, compute_optimal
@@ -142,29 +118,31 @@ class ScalingExplorer(_Figure):
             f"parameter), predicted loss {loss:.3f}; the best split gives {least:.3f}"
         )
 
-    def picture(self):
-        """The figure as an <img>, described for those who cannot see it."""
+    def draw(self):
         flops = 10**self.power
         best, _ = self.compute_optimal(flops, self.fit)
         shares = [best * 10 ** (step / 10 - 2) for step in range(41)]
         name = f"budget 1e{self.power:g}"
         n_params, _, loss = self.chosen()
         curves = {name: [self.loss(share, flops) for share in shares]}
-        figure = plots.budget_valley(shares, curves, {name: (n_params, loss)}, "One budget, spent in many ways")
-        return lesson.image(figure, f"A valley: loss by number of parameters. In words: {self.words()}.")
+        return plots.budget_valley(shares, curves, {name: (n_params, loss)}, "One budget, spent in many ways")
 
-    def widget(self):
-        """The live figure: two sliders and the prediction in words."""
+    def alt(self):
+        return f"A valley: loss by number of parameters, a dot at your split. In words: {self.words()}."
+
+    def rows(self):
         import ipywidgets as w
 
-        look = {"style": {"description_width": "initial"}, "layout": {"width": "24em"}}
         self.power_control = w.FloatSlider(
-            value=self.power, min=17, max=25, step=0.5, description="budget: 10 to the power", **look
+            value=self.power, min=17, max=25, step=0.5, description="budget: 10 to the power", **SLIDER
         )
         self.times_control = w.SelectionSlider(
-            options=(0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0), value=self.times, description="parameters, × best", **look
+            options=(0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0),
+            value=self.times,
+            description="parameters, × best",
+            **SLIDER,
         )
-        return self.assemble(self.power_control, self.times_control)
+        return [[self.power_control, self.times_control]]
 
     def read_controls(self):
         self.power, self.times = self.power_control.value, self.times_control.value

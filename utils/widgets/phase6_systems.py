@@ -1,10 +1,9 @@
 """The figures of phase 6 on systems: what rounding loses, and speculation step by step."""
 
-import html
-
 import torch
 
-from utils import lesson, plots
+from utils import plots
+from utils.widgets.interactive import BUTTONS, SLIDER, Interactive
 
 __all__ = ["QuantizationExplorer", "SpeculationStepper", "quantization_explorer", "speculation_stepper"]
 
@@ -17,7 +16,7 @@ def quantization_explorer(quantize, dequantize):
     quantize, dequantize: your functions
     Shows the live figure or, without a front end and while grading, its picture. Returns the QuantizationExplorer.
     """
-    return _shown(QuantizationExplorer(quantize, dequantize))
+    return QuantizationExplorer(quantize, dequantize).show()
 
 
 def speculation_stepper(speculative_accept, target, draft):
@@ -26,17 +25,11 @@ def speculation_stepper(speculative_accept, target, draft):
     speculative_accept: your function; target, draft: models from tokens (1, n) to logits (1, n, V)
     Shows the live figure or, without a front end and while grading, its picture. Returns the SpeculationStepper.
     """
-    return _shown(SpeculationStepper(speculative_accept, target, draft))
+    return SpeculationStepper(speculative_accept, target, draft).show()
 
 
-def _shown(figure):
-    widget = None if lesson.grading() else figure.widget()
-    lesson.display_widget(widget, figure.picture(), figure.words())
-    return figure
-
-
-class QuantizationExplorer:
-    """The state of the figure and its three faces: `words`, `picture` and `widget`."""
+class QuantizationExplorer(Interactive):
+    """Two rows of weights, and what few bits leave of them."""
 
     def __init__(self, quantize, dequantize, width=24):
         self.quantize, self.dequantize = quantize, dequantize
@@ -63,39 +56,31 @@ class QuantizationExplorer:
             f"row 1 {lost[1]:.1%} ({zeros[1]} zeros)"
         )
 
-    def picture(self):
-        """The figure as an <img>, described for those who cannot see it."""
-        figure = plots.quantized_rows(self.weights(), self.kept(), f"{self.bits} bits, {self.scheme}")
-        return lesson.image(figure, f"Kept against true weights, a panel for each row. In words: {self.words()}.")
+    def draw(self):
+        return plots.quantized_rows(self.weights(), self.kept(), f"{self.bits} bits, {self.scheme}")
 
-    def widget(self):
-        """The live figure: controls (reached by Tab, moved by arrows), the value in words, the picture."""
+    def alt(self):
+        return f"Kept against true weights, a panel for each row. In words: {self.words()}."
+
+    def rows(self):
         import ipywidgets as w
 
-        look = {"style": {"description_width": "initial"}, "layout": {"width": "22em"}}
-        self.bits_control = w.IntSlider(value=self.bits, min=2, max=8, description="bits", **look)
+        self.bits_control = w.IntSlider(value=self.bits, min=2, max=8, description="bits", **SLIDER)
         self.outlier_control = w.SelectionSlider(
-            options=(1.0, 3.0, 10.0, 20.0, 50.0), value=self.outlier, description="outlier", **look
+            options=(1.0, 3.0, 10.0, 20.0, 50.0), value=self.outlier, description="outlier", **SLIDER
         )
-        self.scheme_control = w.ToggleButtons(options=list(AXES), value=self.scheme)
-        self.readout, self.canvas = w.HTML(), w.HTML()
-        controls = (self.bits_control, self.outlier_control, self.scheme_control)
-        for control in controls:
-            control.observe(self._refresh, names="value")
-        self._refresh()
-        return w.VBox([w.HBox(list(controls[:2])), self.scheme_control, self.readout, self.canvas])
+        self.scheme_control = w.ToggleButtons(options=list(AXES), value=self.scheme, description="scales", **BUTTONS)
+        return [[self.bits_control, self.outlier_control], [self.scheme_control]]
 
-    def _refresh(self, change=None):
+    def read_controls(self):
         self.bits, self.outlier = self.bits_control.value, self.outlier_control.value
         self.scheme = self.scheme_control.value
-        self.readout.value = f"<b>{html.escape(self.words())}</b>"
-        self.canvas.value = self.picture()
 
 
-class SpeculationStepper:
+class SpeculationStepper(Interactive):
     """Rounds of speculation, made once for each setting, and the one that is looked at."""
 
-    rounds = 6
+    n_rounds = 6
 
     def __init__(self, speculative_accept, target, draft, n_draft=3):
         self.accept, self.target, self.draft = speculative_accept, target, draft
@@ -110,7 +95,7 @@ class SpeculationStepper:
     @torch.no_grad()
     def _played(self):
         generator, tokens, found = torch.Generator().manual_seed(3), torch.tensor([[1, 2]]), []
-        for _ in range(self.rounds):
+        for _ in range(self.n_rounds):
             start, guess, offered = tokens.shape[1], tokens, []
             for _ in range(self.n_draft):
                 offered.append(self.draft(guess)[0, -1].softmax(-1))
@@ -128,34 +113,26 @@ class SpeculationStepper:
         before, guesses, _, _, _, n_accepted, last = self.history()[self.place]
         made = sum(one[5] + 1 for one in self.history()[: self.place + 1])
         source = "bonus" if n_accepted == len(guesses) else "redrawn"
+        passes = f"{self.place + 1} pass{'es' * (self.place > 0)}"
         return (
             f"round {self.place + 1}: after {before[-4:]} the draft guesses {guesses}, {n_accepted} stand, then {last} "
-            f"({source}); {made} tokens in {self.place + 1} passes of the target"
+            f"({source}); {made} tokens in {passes} of the target"
         )
 
-    def picture(self):
-        """The figure as an <img>, described for those who cannot see it."""
+    def draw(self):
         _, guesses, wanted, offered, uniforms, n_accepted, _ = self.history()[self.place]
         words = [str(word) for word in range(wanted.shape[-1])]
-        figure = plots.speculation_round(wanted, offered, guesses, uniforms.tolist(), n_accepted, words)
-        return lesson.image(
-            figure, f"For each guess the target's and the draft's probabilities. In words: {self.words()}."
-        )
+        return plots.speculation_round(wanted, offered, guesses, uniforms.tolist(), n_accepted, words)
 
-    def widget(self):
-        """The live figure: a round, the number of guesses, the value in words, the picture."""
+    def alt(self):
+        return f"For each guess the target's and the draft's probabilities. In words: {self.words()}."
+
+    def rows(self):
         import ipywidgets as w
 
-        look = {"style": {"description_width": "initial"}, "layout": {"width": "22em"}}
-        self.round_control = w.IntSlider(value=1, min=1, max=self.rounds, description="round", **look)
-        self.guesses_control = w.IntSlider(value=self.n_draft, min=1, max=4, description="guesses", **look)
-        self.readout, self.canvas = w.HTML(), w.HTML()
-        for control in (self.round_control, self.guesses_control):
-            control.observe(self._refresh, names="value")
-        self._refresh()
-        return w.VBox([w.HBox([self.round_control, self.guesses_control]), self.readout, self.canvas])
+        self.round_control = w.IntSlider(value=1, min=1, max=self.n_rounds, description="round", **SLIDER)
+        self.guesses_control = w.IntSlider(value=self.n_draft, min=1, max=4, description="guesses", **SLIDER)
+        return [[self.round_control, self.guesses_control]]
 
-    def _refresh(self, change=None):
+    def read_controls(self):
         self.place, self.n_draft = self.round_control.value - 1, self.guesses_control.value
-        self.readout.value = f"<b>{html.escape(self.words())}</b>"
-        self.canvas.value = self.picture()

@@ -1,9 +1,8 @@
 """The figure of the capstone: what fits into a machine, and what a day on it buys."""
 
-import html
-
-from utils import lesson, plots
+from utils import plots
 from utils.config import ModelConfig
+from utils.widgets.interactive import BUTTONS, SLIDER, Interactive
 
 __all__ = ["TrainingPlanner", "training_planner"]
 
@@ -21,14 +20,11 @@ def training_planner(training_memory, flops_per_token):
     training_memory, flops_per_token: your functions
     Shows the live figure or, without a front end and while grading, its picture. Returns the TrainingPlanner.
     """
-    figure = TrainingPlanner(training_memory, flops_per_token)
-    widget = None if lesson.grading() else figure.widget()
-    lesson.display_widget(widget, figure.picture(), figure.words())
-    return figure
+    return TrainingPlanner(training_memory, flops_per_token).show()
 
 
-class TrainingPlanner:
-    """The state of the figure and its three faces: `words`, `picture` and `widget`."""
+class TrainingPlanner(Interactive):
+    """A model, a batch and a machine."""
 
     def __init__(self, training_memory, flops_per_token):
         self.training_memory, self.flops_per_token = training_memory, flops_per_token
@@ -38,10 +34,10 @@ class TrainingPlanner:
     def config(self):
         return ModelConfig(50_257, self.width, self.width // 64, self.layers, 4 * self.width, self.seq_len)
 
-    def memory(self):
-        """The parts of training memory, in bytes."""
+    def memory(self, batch=None):
+        """The parts of training memory, in bytes; batch: by default the chosen one."""
         size = BYTES_PER_ELEMENT[self.precision]
-        return self.training_memory(self.config(), self.batch, self.seq_len, size, fused=self.fused)
+        return self.training_memory(self.config(), batch or self.batch, self.seq_len, size, fused=self.fused)
 
     def words(self):
         """The values the figure shows."""
@@ -53,44 +49,32 @@ class TrainingPlanner:
             f"({self.machine}). A day there is about {tokens / 1e9:.3g} billion tokens"
         )
 
-    def picture(self):
-        """The figure as an <img>, described for those who cannot see it."""
-        whole, half = self.memory(), None
-        if self.batch > 1:
-            size = BYTES_PER_ELEMENT[self.precision]
-            half = self.training_memory(self.config(), self.batch // 2, self.seq_len, size, fused=self.fused)
-        found = {self.batch: whole} if half is None else {self.batch // 2: half, self.batch: whole}
-        figure = plots.memory_bars(found, "batch", MACHINES[self.machine][0])
-        return lesson.image(figure, f"Stacked bars of training memory against the machine's. In words: {self.words()}.")
+    def draw(self):
+        sizes = sorted({max(1, self.batch // 2), self.batch})
+        return plots.memory_bars({batch: self.memory(batch) for batch in sizes}, "batch", MACHINES[self.machine][0])
 
-    def widget(self):
-        """The live figure: controls (reached by Tab, moved by arrows), the values in words, the picture."""
+    def alt(self):
+        parts = ", ".join(f"{name} {held / 1e9:.3g}" for name, held in self.memory().items() if name != "total")
+        return f"Stacked bars of training memory against the machine's. In words: {self.words()}. Parts in GB: {parts}."
+
+    def rows(self):
         import ipywidgets as w
 
-        look = {"style": {"description_width": "initial"}, "layout": {"width": "19em"}}
-        self.controls = {
-            "width": w.SelectionSlider(
-                options=(128, 256, 512, 768, 1024, 2048), value=self.width, description="d_model", **look
+        widths, batches, lengths = (128, 256, 512, 768, 1024, 2048), (1, 2, 4, 8, 16, 32, 64), (128, 512, 1024, 4096)
+        self.control_of = {
+            "width": w.SelectionSlider(options=widths, value=self.width, description="d_model", **SLIDER),
+            "layers": w.IntSlider(value=self.layers, min=1, max=48, description="layers", **SLIDER),
+            "batch": w.SelectionSlider(options=batches, value=self.batch, description="batch", **SLIDER),
+            "seq_len": w.SelectionSlider(options=lengths, value=self.seq_len, description="tokens", **SLIDER),
+            "machine": w.ToggleButtons(options=[*MACHINES], value=self.machine, description="machine", **BUTTONS),
+            "precision": w.ToggleButtons(
+                options=[*BYTES_PER_ELEMENT], value=self.precision, description="precision", **BUTTONS
             ),
-            "layers": w.IntSlider(value=self.layers, min=1, max=48, description="layers", **look),
-            "batch": w.SelectionSlider(options=(1, 2, 4, 8, 16, 32, 64), value=self.batch, description="batch", **look),
-            "seq_len": w.SelectionSlider(
-                options=(128, 512, 1024, 4096), value=self.seq_len, description="tokens", **look
-            ),
-            "machine": w.Dropdown(options=list(MACHINES), value=self.machine, description="machine", **look),
-            "precision": w.ToggleButtons(options=list(BYTES_PER_ELEMENT), value=self.precision),
             "fused": w.Checkbox(value=self.fused, description="fused attention", indent=False),
         }
-        self.readout, self.canvas = w.HTML(), w.HTML()
-        for control in self.controls.values():
-            control.observe(self._refresh, names="value")
-        self._refresh()
-        rows = ("width", "layers"), ("batch", "seq_len"), ("machine", "precision", "fused")
-        boxes = [w.HBox([self.controls[name] for name in row]) for row in rows]
-        return w.VBox([*boxes, self.readout, self.canvas])
+        lines = ("width", "layers"), ("batch", "seq_len"), ("machine",), ("precision", "fused")
+        return [[self.control_of[name] for name in line] for line in lines]
 
-    def _refresh(self, change=None):
-        for name, control in self.controls.items():
+    def read_controls(self):
+        for name, control in self.control_of.items():
             setattr(self, name, control.value)
-        self.readout.value = f"<b>{html.escape(self.words())}</b>"
-        self.canvas.value = self.picture()
