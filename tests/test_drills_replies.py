@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from tests.drill_cards import RIGHT, STUB, WRONG, bug, choice, code, numeric, recall, shapes
+from utils.checks.core import find
 from utils.drills import workbench
 from utils.drills.card import Twist
 from utils.drills.replies import Unclear, ask, judge, number, shape
+from utils.drills.twists import spec, twist_case
 
 
 @pytest.mark.parametrize(
@@ -212,7 +214,19 @@ def test_code_may_lean_on_earlier_exercises_and_imports():
 def test_a_twist_is_made_of_plain_data():
     """Sizes, masks, ints, lists: does the TOML become what a case of a check is made of?"""
     args = {"q": [2, 3], "attn_mask": {"mask": [2, 3]}, "ids": {"ints": [[1, 2]]}, "sizes": {"list": [1, 2]}, "p": 0.5}
-    case = workbench.twist_case(Twist("?", "odd", {"args": args, "init": {"d_model": 4}}))
+    case = twist_case(Twist("?", "odd", {"args": args, "init": {"d_model": 4}}), find("causal_mask"))
     assert case.args["q"] == (2, 3) and case.args["sizes"] == [1, 2] and case.args["p"] == 0.5
     assert case.args["ids"].tolist() == [[1, 2]] and hasattr(case.args["attn_mask"], "draw")
     assert case.init == {"d_model": 4} and case.name == "odd"
+
+
+def test_a_twist_may_begin_with_a_case_of_its_exercise():
+    """Does it keep what is not named, inside of a configuration, too?"""
+    changes = {"args": {"config": {"with": {"n_kv_heads": 2}}}}
+    start = next(one for one in find("count_parameters").cases if one.name == "decoder-only")
+    case = twist_case(Twist("?", "grouped", changes, "decoder-only"), find("count_parameters"))
+    before, after = (one.args["config"].options for one in (start, case))
+    assert after == before | {"n_kv_heads": 2} and "n_kv_heads" not in before
+    words = spec({"merges": ["l|o"]}), spec({"counts": {"lo": 2}}), spec({"each": [[2, 3], {"nothing": True}]})
+    assert words == ([(b"l", b"o")], {b"lo": 2}, [(2, 3), None])
+    assert spec({"E": 1.5, "alpha": 0.3}) == {"E": 1.5, "alpha": 0.3}

@@ -12,10 +12,11 @@ import torch
 
 from utils import oracle
 from utils.checks.core import evaluate, find
-from utils.checks.draw import mask, normal, probs
+from utils.checks.draw import mask, probs
 from utils.checks.exercise import case, truth
 from utils.definitions import Unfit, build, parsed, read_cells
 from utils.drills.replies import Unclear
+from utils.drills.twists import twist_case
 from utils.syllabus import syllabus
 from utils.workspace import course_root
 
@@ -63,33 +64,8 @@ def judge_code(card, source):
         raise Unclear("It still raises NotImplementedError.")
     if not report.passed or card.twist is None:
         return report, None
-    twist = twist_case(card.twist, find(card.exercise).visible[0].atol)
+    twist = twist_case(card.twist, find(card.exercise))
     return report, evaluate(card.exercise, obj, cases=(twist,), own_twin_allowed=False)
-
-
-# ---- cases that are written ----------------------------------------------------------------------
-
-
-def twist_case(twist, atol=None):
-    """The case of a check that a twist's TOML describes, as exact as the check's own: atol is its first case's."""
-    specs = {key: {name: _spec(value) for name, value in table.items()} for key, table in twist.specs.items()}
-    return case(twist.name, atol=atol, **specs)
-
-
-def _spec(value):
-    """[2, 5] -> the shape (2, 5); {mask = [2, 5]} and the like -> what is drawn; anything else is itself."""
-    if isinstance(value, list) and all(type(size) is int for size in value):
-        return tuple(value)
-    if isinstance(value, dict) and len(value) == 1:
-        ((word, content),) = value.items()
-        makers = {"mask": mask, "probs": probs, "normal": normal}
-        if word in makers:
-            return makers[word](*content)
-        if word == "ints":
-            return torch.tensor(content)
-        if word == "list":
-            return content
-    return value
 
 
 # ---- an input that exposes a fault ---------------------------------------------------------------
