@@ -1,6 +1,6 @@
 """A twist's case: from what cards/*.toml says of it to the case of a check.
 
-A twist stands alone (`args`, `init`, `then`) or begins with a case of the exercise (`from = "a mask"`) and names what is
+A twist stands alone (`args`, `init`, `then`) or begins with a case of the exercise (`from = "a mask"`) and says what is
 different. A list of whole numbers is a shape; a table of one of the words below stands for what TOML cannot say.
 """
 
