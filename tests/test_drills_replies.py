@@ -7,8 +7,8 @@ import pytest
 from tests.drill_cards import RIGHT, STUB, WRONG, bug, choice, code, numeric, recall, shapes
 from utils.checks.core import find
 from utils.drills import workbench
-from utils.drills.card import Twist
-from utils.drills.replies import Unclear, ask, judge, number, shape
+from utils.drills.card import Question, Twist
+from utils.drills.replies import Unclear, ask, judge, number, shape, solved
 from utils.drills.twists import spec, twist_case
 
 
@@ -33,7 +33,7 @@ def test_the_unit_may_be_typed_or_left_out(typed, unit, value):
     assert number(typed, unit) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("typed", ["", "many", "1e", "__import__('os')", "9**9**9", "1/0", "[1]", "x", "1 2", "'a'*9"])
+@pytest.mark.parametrize("typed", ["many", "1e", "__import__('os')", "9**9**9", "1/0", "[1]", "x", "1 2", "'a'*9"])
 def test_what_is_no_number_is_said(typed):
     """A slip of the keyboard, or worse: a sentence, and nothing is computed?"""
     with pytest.raises(Unclear, match="is not read as a number"):
@@ -161,6 +161,23 @@ def test_a_module_is_made_and_called():
     assert judge(asked, "SelfAttention(8, 4, causal=True)((2, 5, 8))").right
     with pytest.raises(Unclear, match="Make one and call it"):
         judge(asked, "SelfAttention(8, 4)")
+
+
+def test_an_empty_reply_is_said_and_who_does_not_know_is_told():
+    """Nothing typed: a sentence; "I do not know": the number, the shapes, the right option, where code is built?"""
+    with pytest.raises(Unclear, match="Nothing is typed yet"):
+        judge(ask(numeric(), 0), " ")
+    question = ask(numeric(), 0).question
+    assert solved(ask(numeric(), 0)).startswith(f"It is {question.answer:g} bytes. ")
+    assert "`x` is `(2, 5)`" in solved(ask(shapes(), 0)) and solved(ask(choice(), 0)) == "**keys**: rows share 1"
+    assert solved(ask(code(), 0)).startswith("Section 2.3")
+
+
+def test_a_number_says_how_exact_it_must_be():
+    """The unit, and the share that a reply may be off, or that it may not?"""
+    assert ask(numeric(), 0).prompt.endswith("\n\nAnswer in bytes: up to 1 % off is right.")
+    whole = replace(numeric(), make=lambda rng: Question("How many?", 3.0, "", 0, {}, ""))
+    assert ask(whole, 0).prompt == "How many?\n\nThe exact number."
 
 
 def test_code_is_judged_by_the_check_of_the_course():
