@@ -75,7 +75,8 @@ def closing(session):
     """The page at the end of a session: what was done, and when to come back."""
     done = len(session.done)
     right = sum(score == 1 for _, score, _ in session.done)
-    lines = ["# That is all for now", f"{right} of {done} right." if done else "No card is waiting."]
+    head = "# That is all for now" if session.deck else "# No card is open yet"
+    lines = [head, f"{right} of {done} right." if done else "No card is waiting."]
     due = session.next_due()
     if due is not None:
         lines.append(f"The next card comes back {when(due, session.clock())}.")

@@ -108,7 +108,7 @@ class DrillApp(App):
         Binding("ctrl+q,f10", "leave", "Stop", priority=True),
         Binding("pageup", "turn(-1)", show=False, priority=True),
         Binding("pagedown", "turn(1)", "Scroll", priority=True),
-        Binding("enter", "forward", "Next card"),
+        Binding("enter", "forward", "Go on"),
         *(Binding(str(n), f"pick({n})", show=False) for n in range(1, 10)),
     ]
 
