@@ -23,7 +23,7 @@ def store(tmp_path):
         yield store
 
 
-def play(session, *steps, size=(100, 40)):
+def play(session, *steps, size=(80, 24)):
     """Run the app and take the steps: a str is a key to press, a function is called with the app."""
     app = DrillApp(session)
     app.animation_level = "none"
