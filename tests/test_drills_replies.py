@@ -177,7 +177,7 @@ def test_a_number_says_how_exact_it_must_be():
     """The unit, and the share that a reply may be off, or that it may not?"""
     assert ask(numeric(), 0).prompt.endswith("\n\nAnswer in bytes: up to 1 % off is right.")
     whole = replace(numeric(), make=lambda rng: Question("How many?", 3.0, "", 0, {}, ""))
-    assert ask(whole, 0).prompt == "How many?\n\nThe exact number."
+    assert ask(whole, 0).prompt == "How many?\n\nAnswer with a number: it must be exact."
 
 
 def test_code_is_judged_by_the_check_of_the_course():

@@ -42,6 +42,11 @@ def reply_hint(asked):
     return HINTS[asked.card.kind]
 
 
+def number_hint(asked):
+    unit = asked.question.unit
+    return f"a number, in {unit}" if unit else "a number"
+
+
 def model_answer(session):
     return f"**A model answer**\n\n{session.model_answer()}"
 

@@ -69,8 +69,8 @@ def ask(card, seed):
 
 def _how(question):
     """In which unit, and how exactly, a numeric card is answered."""
-    exact = f"up to {100 * question.tolerance:g} % off is right" if question.tolerance else "the exact number"
-    return f"Answer in {question.unit}: {exact}." if question.unit else f"{exact[0].upper()}{exact[1:]}."
+    exact = f"up to {100 * question.tolerance:g} % off is right" if question.tolerance else "it must be exact"
+    return f"Answer in {question.unit}: {exact}." if question.unit else f"Answer with a number: {exact}."
 
 
 def _with_code(card):

@@ -7,7 +7,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Footer, Input, Label, Markdown, OptionList, SelectionList, Static, TextArea
 
-from utils.drills.pages import after, heading, model_answer, reply_hint
+from utils.drills.pages import after, heading, model_answer, number_hint, reply_hint
 from utils.drills.replies import SELF_JUDGED, Unclear
 from utils.drills.store import StoreError
 
@@ -35,10 +35,7 @@ class Reply(Vertical):
         if kind == "bug":
             yield Input(self.typed, placeholder=f"or a call that exposes it: {self.asked.card.exercise}(…)")
         if kind == "numeric":
-            yield Input(
-                self.typed,
-                placeholder=f"a number, in {self.asked.question.unit}" if self.asked.question.unit else "a number",
-            )
+            yield Input(self.typed, placeholder=number_hint(self.asked))
         if kind == "shape":
             lines = [*self.typed.split("\n"), *[""] * len(self.asked.card.asks)]
             for ask, line in zip(self.asked.card.asks, lines, strict=False):
