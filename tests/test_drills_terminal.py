@@ -147,7 +147,27 @@ def test_stopping_in_the_middle_keeps_what_was_typed(store, clock):
 
 def test_an_empty_deck_says_how_to_open_cards(store, clock):
     """Nothing has passed yet: is the reader told what opens cards?"""
-    play(Session([], store, clock), reads("open when their exercise passes", "--unlock-all"), "enter")
+    play(Session([], store, clock), reads("No card is open yet", "--unlock-all"), "enter")
+
+
+def test_the_last_line_names_the_keys_that_work_now(store, clock):
+    """While a card is open: answer, not known, later; after it: go on; and an answer sent twice is one answer?"""
+    session = Session([numeric(), choice()], store, clock, seed=1)
+
+    def shown(app):
+        return {one.binding.description for one in app.screen.active_bindings.values() if one.enabled}
+
+    async def asked(app, pilot):
+        assert shown(app) >= {"Answer", "I do not know", "Later", "Stop"} and "Go on" not in shown(app)
+
+    async def sent_twice(app, pilot):
+        await app._judge()
+        await app._judge()
+        await pilot.pause()
+        assert shown(app) >= {"Go on", "Stop"} and not shown(app) & {"Answer", "I do not know", "Later"}
+
+    play(session, asked, "1", sent_twice, "ctrl+g", "enter", asked)
+    assert len(store.events("review")) == 1
 
 
 def test_a_small_terminal_and_text_that_looks_like_markup(store, clock):

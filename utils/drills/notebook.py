@@ -58,7 +58,9 @@ class Panel:
         self.session = session
         self._turn = threading.RLock()  # the clock ticks in one thread, JupyterLab presses buttons in another
         Panel.latest = self
-        self.top = widgets.Button(tabbable=False, layout={"width": "1px", "height": "1px", "padding": "0"})
+        self.top = widgets.Button(
+            tooltip="a card", tabbable=False, layout={"width": "1px", "height": "1px", "padding": "0"}
+        )
         self.head, self.prompt, self.said = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.place, self.ticks = widgets.VBox(), widgets.VBox()
         self.answer = self._button("Answer", self.submit_soon, "check")
