@@ -44,10 +44,10 @@ class Ours:
     name = "ours"
 
     def __init__(self, config, task):
-        self.task, device = task, torch.device(config.device)
+        self.task = task
         self.plain, self.parts = task.model(quiet=True)
         self.parameters = sum(parameter.numel() for parameter in self.plain.parameters())
-        optimiser, _ = made_of.optimiser(config, self.plain, device, quiet=True)
+        optimiser, _ = made_of.optimiser(config, self.plain, quiet=True)
         functions, _ = made_of.trainer_parts(config, quiet=True)
         self.updater = Updater(config, task, self.plain, optimiser, team(config), functions)
         self.compile_seconds = 0.0
@@ -60,12 +60,11 @@ class Ours:
         return self.updater.update(number)["loss"]
 
 
-def byte_stream(vocab_size):
-    """Python's library as bytes; more ids than bytes only make the output layer as wide as it would be."""
-    source = python_source.find("stdlib")
+def byte_stream(source, vocab_size=None):
+    """A SourceText as bytes; more ids than bytes only make the output layer as wide as it would be."""
     rows = (np.frombuffer(b"".join(part), dtype=np.uint8).astype(np.int32) for part in (source.train, source.val))
     stream = TokenStream(source.fingerprint, [], *rows, "bytes", "")
-    stream.vocab_size = vocab_size
+    stream.vocab_size = vocab_size or stream.vocab_size
     return stream
 
 
@@ -100,7 +99,7 @@ def measured(name, options):
     overrides |= dict(steps=2 + options.steps * options.rounds, kernels=options.kernels, device=options.device)
     config = settings("b", "h100" if model else "smoke", model, **overrides)
     device, size = torch.device(config.device), config.batch_size * config.seq_len
-    stream = byte_stream(config.vocab_size).to(device)
+    stream = byte_stream(python_source.find("stdlib"), config.vocab_size).to(device)
     task = Language(stream, config)
     ours = Ours(config, task)
     rivals, theirs = {"ours": ours.step}, None

@@ -5,12 +5,14 @@ import json
 import pytest
 import torch
 
-from benchmarks import decoding, training
+from benchmarks import decoding, quality, training
 from benchmarks.rivals import NotThere, Transformers
 from benchmarks.static_decoder import Int8Linear, StaticDecoder, kernels_of, to_int8
 from tests import train_toys as toys
 from utils import oracle
 from utils.config import ModelConfig
+from utils.data.python_source import SourceText
+from utils.train import settings
 
 SMALL = dict(vocab_size=29, d_model=16, n_heads=4, n_layers=2, d_ff=64, max_len=32)
 
@@ -100,7 +102,7 @@ def tiny(monkeypatch, tmp_path):
                                                            vocab_size=12, lr=1e-2)))  # fmt: skip
     stream = toys.Stream()
     stream.source_fingerprint, stream.to = "toy", lambda device: stream
-    monkeypatch.setattr(training, "byte_stream", lambda vocab_size: stream)
+    monkeypatch.setattr(training, "byte_stream", lambda source, vocab_size: stream)
     monkeypatch.setattr(training.measure, "peak_matmul", lambda dtype, device: 1e12)
     monkeypatch.setattr(training.measure, "bandwidth", lambda device: 1e11)
     (tmp_path / "model.py").write_text(CHECKOUT)
@@ -138,3 +140,15 @@ def test_a_missing_package_leaves_its_row_out(monkeypatch, capsys):
     found = decoding.main(["--device", "cpu", "--rounds", "2", "--small", "--against-transformers"])
     assert found["rows"][0]["same_tokens"] and "not installed" in found["left_out"]
     assert "the same tokens: True" in capsys.readouterr().out
+
+
+def test_the_twin_of_bytes_sees_as_many_tokens_of_the_same_files(capsys):
+    """Are both models of one size and one number of tokens, and both judged by the bytes of the held-out text?"""
+    text = b"def f(x):\n    return x + 1\n\n\n"
+    source = SourceText([text * 30] * 3, [text * 20], "toy", "")
+    small = dict(d_model=16, n_layers=1, n_heads=2, d_ff=24, seq_len=12, steps=3, vocab_size=300, device="cpu")
+    row = quality.language(settings("b", "smoke", **small), source)
+    assert row["tokens"] == 3 * 8 * 12 and row["train_cpu_seconds"] > 0
+    assert 0 < row["bits per byte"] < 9 and 0 < row["bits per byte, reading bytes"] < 9.5
+    told = quality.summary([row, row | {"tokens": 0}])["tokens"]
+    assert told == {"mean": 144.0, "from": 0, "to": 288} and "Parts" not in capsys.readouterr().out

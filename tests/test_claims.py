@@ -13,6 +13,7 @@ from torch import nn
 
 from autograde import claims
 from autograde.claims import BadClaim
+from tests.each import one_in
 from tests.fuzz_codec import OUTPUTS, VALUES
 from tests.test_codec import tensors, texts, values
 from utils.checks import EXERCISES
@@ -39,7 +40,7 @@ def honest(name="sdpa", case=None):
 # ---- honest answers ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", EXERCISES)
+@pytest.mark.parametrize("name", one_in(4))
 def test_what_honest_objects_do_comes_through_unchanged(name):
     """Do the twin's observation and that of each known mistake pass, to the last byte?"""
     exercise = EXERCISES[name]
@@ -276,7 +277,11 @@ def close_to(draw, value):
     dtype = draw(
         st.sampled_from([value.dtype] * 3 + [torch.float32, torch.float16, torch.int64, torch.int8, torch.bool])
     )
-    way = draw(st.sampled_from([torch.clone, torch.flatten, torch.atleast_2d, lambda x: x[None], lambda x: x[..., :1]]))
+    way = draw(
+        st.sampled_from(
+            [torch.clone, torch.flatten, torch.atleast_2d, lambda x: x[None], lambda x: x[..., :1] if x.dim() else x]
+        )
+    )
     odd = draw(st.sampled_from([0.0, 0.0, 1.0, float("nan"), float("inf")]))
     return (way(value) + (odd if value.is_floating_point() else int(odd == 1.0))).to(dtype)
 
@@ -348,7 +353,7 @@ def is_judged(name, data):
     assert sum(line.startswith("  so far") for line in text.split("\n")) == (not report.passed)
 
 
-@pytest.mark.parametrize("name", EXERCISES)
+@pytest.mark.parametrize("name", one_in(4))
 @given(data=st.data())
 @settings(UNHURRIED, max_examples=4)
 def test_whatever_comes_through_can_be_judged(name, data):

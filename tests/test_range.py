@@ -20,7 +20,7 @@ WHOLE = pytest.mark.slow
 @pytest.fixture(scope="module")
 def batch(tmp_path_factory):
     """Name -> verdict, after the representatives were graded in one batch with an honest class."""
-    return plain(graded(tmp_path_factory.mktemp("range"), QUICK)[1])
+    return plain(graded(tmp_path_factory.mktemp("range"), QUICK, cell=8.0)[1])
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -256,6 +256,29 @@ def test_without_a_gpu_it_is_the_smoke_tier():
             devices.choose("cuda")
 
 
+class Drifting(torch.nn.TransformerEncoderLayer):
+    """The second device it is asked on computes a little too much."""
+
+    def forward(self, *args, **options):
+        self.asked = getattr(self, "asked", 0) + 1
+        return super().forward(*args, **options) * (1 + 0.01 * (self.asked - 1))
+
+
+def test_a_macs_gpu_is_taken_only_if_it_agrees_with_the_cpu(monkeypatch):
+    """Where MPS computes other numbers, or is not there: a sentence instead of a run that learns nonsense?"""
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(TrainError, match="no GPU of a Mac"):
+        devices.choose("mps")
+    cpu = torch.device("cpu")
+    assert devices.disagreement(cpu) is None
+    monkeypatch.setattr(torch.nn, "TransformerEncoderLayer", Drifting)
+    assert devices.disagreement(cpu) == "output"
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(devices, "disagreement", lambda device: "output")
+    with pytest.raises(TrainError, match="differ in the output of a small block: use --device cpu"):
+        devices.choose("mps")
+
+
 # ---- the command line ----------------------------------------------------------------------------
 
 

@@ -11,16 +11,43 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def choose(name="auto"):
-    """A torch.device. "auto": the GPU of this process if there is one, else the CPU."""
+    """A torch.device. "auto": the GPU of this process if there is one, else the CPU.
+
+    "mps", a Mac's GPU, is taken where it is named and computes what the CPU does. Raises TrainError.
+    """
     if name == "auto":
         name = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise TrainError(f"there is no device called {name!r}; use auto, cpu or cuda") from error
+        raise TrainError(f"there is no device called {name!r}; use auto, cpu, cuda or mps") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise TrainError("torch sees no GPU here; leave --device out, or install a CUDA build of torch")
+    if device.type == "mps":
+        if not torch.backends.mps.is_available():
+            raise TrainError("torch sees no GPU of a Mac here; leave --device out")
+        if off := disagreement(device):
+            raise TrainError(f"this Mac's GPU and its CPU differ in the {off} of a small block: use --device cpu")
     return device
+
+
+def disagreement(device, tolerance=1e-3):
+    """What a small attention block computes otherwise on a device than on the CPU ("output", a gradient), or None."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        block = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, activation="gelu", batch_first=True)
+        x, hidden = torch.randn(2, 5, 16), torch.triu(torch.ones(5, 5, dtype=torch.bool), 1)
+    found = []
+    for place in (torch.device("cpu"), device):
+        block.to(place).zero_grad(set_to_none=True)
+        out = block(x.to(place), src_mask=hidden.to(place))
+        out.square().sum().backward()
+        gradients = {f"gradient of {name}": part.grad for name, part in block.named_parameters()}
+        found.append({name: value.detach().cpu().clone() for name, value in ({"output": out} | gradients).items()})
+    wanted, got = found
+    return next(
+        (name for name in wanted if not torch.allclose(wanted[name], got[name], rtol=tolerance, atol=tolerance)), None
+    )
 
 
 def capability(device):
@@ -83,3 +110,5 @@ def synchronise(device):
     """Wait until the device has done what it was told, so that a clock tells the truth."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

@@ -78,7 +78,7 @@ class _Session:
         self.n_parameters = sum(parameter.numel() for parameter in self.plain.parameters())
         self.needed = memory.estimate(self.plain, self.config, self.task.vocabulary, self.task.lengths)["total"]
         self.model = self.team.wrap(self.plain) if self.team.sharded else self.plain
-        self.optimiser, whose = made_of.optimiser(self.config, self.model, self.device, self.team.sharded, quiet)
+        self.optimiser, whose = made_of.optimiser(self.config, self.model, self.team.sharded, quiet)
         functions, others = made_of.trainer_parts(self.config, quiet)
         if self.team.sharded:
             functions["clip_grad_norm_"], others["clip_grad_norm_"] = torch.nn.utils.clip_grad_norm_, "torch's"

@@ -8,8 +8,9 @@ MIB = 2**20
 
 
 def estimate(model, config, vocabulary, lengths):
-    """Bytes by purpose, as a dict with a total. A rule of thumb: within a factor of two, so that surprises stay small.
+    """What the model adds, in bytes by purpose with a total; rules of thumb, meant to be right within a factor of two.
 
+    Not in it: what torch keeps for itself from a process's first steps on. On a CPU that is hundreds of MiB.
     weights, gradients, optimiser: 16 bytes per parameter in float32 (4 + 4 + 8)
     activations: 34 numbers' worth of bytes per layer, token and width in half precision; attention's tables as well
     where they are kept; logits: what one needs to come back from the loss

@@ -105,7 +105,7 @@ class Decayed:
             part.load_state_dict(state)
 
 
-def optimiser(config, model, device, sharded=False, quiet=False):
+def optimiser(config, model, sharded=False, quiet=False):
     """(Decayed, whose AdamW). kernels="own": the learner's; "fused", or weights that are sharded: torch's."""
     if config.kernels == "own" and not sharded:
         made, whose = take("AdamW", quiet)
@@ -114,12 +114,12 @@ def optimiser(config, model, device, sharded=False, quiet=False):
                 print(f"… using the course's AdamW, because {reason}")
             made, whose = oracle.AdamW, OURS
         return Decayed(made, model.parameters(), config), whose
-    options = dict(fused=True) if device.type == "cuda" and not sharded else dict(foreach=True)
+    options = dict(foreach=True) if sharded else dict(fused=True)
 
     def make(parameters, **settings):
         return torch.optim.AdamW(parameters, **settings, **options)
 
-    return Decayed(make, model.parameters(), config), "torch's fused" if options == dict(fused=True) else "torch's"
+    return Decayed(make, model.parameters(), config), "torch's" if sharded else "torch's fused"
 
 
 def _cannot_be_stored(made):
