@@ -172,7 +172,7 @@ def test_the_last_line_names_the_keys_that_work_now(store, clock):
 
 def test_a_small_terminal_and_text_that_looks_like_markup(store, clock):
     """60 columns, 15 rows, a long question, [brackets] and <angles>: answered all the same, and shown as they are?"""
-    odd = choice(options=("[0, 1]", "[bold]x[/bold]", "[/]"), prompt="A long question about [/] and `<pad>`. " * 30)
+    odd = choice(options=("[0, 1]", "[bold]x[/bold]", "[/]"), prompt="A long question about [/] and `<pad>`. " * 12)
     rubric = ({"points": 1, "for": "says [0, 1] and [/]"},)
     session = Session([odd, recall(rubric=rubric)], store, clock)
     steps = ["1", reads("[bold]x[/bold]"), "pagedown", "enter", "ctrl+s", "space", "ctrl+s", reads("1 of 1 points")]

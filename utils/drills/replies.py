@@ -110,7 +110,7 @@ def solved(asked):
         return f"**{asked.options[asked.right]}**: {asked.because[asked.right]}"
     if card.kind == "code":
         return f"Section {card.section} builds it step by step, with hints."
-    return "Now you know." if card.kind == "bug" else "Now you have read it."
+    return card.fault if card.kind == "bug" else "Now you have read it."
 
 
 def _truth(question):

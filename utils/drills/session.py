@@ -153,10 +153,7 @@ class Session:
 
     @staticmethod
     def _answer_of(asked):
-        card = asked.card
-        if card.kind == "code":
-            return ""  # the check has said what there is to say
-        return f"{card.fault}\n\n{card.answer}" if card.kind == "bug" else card.answer
+        return "" if asked.card.kind == "code" else asked.card.answer  # of code the check has said what there is to say
 
     def _note_try(self, score):
         self.tries += 1
