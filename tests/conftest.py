@@ -34,3 +34,16 @@ def pytest_make_collect_report(collector):
 
 def pytest_unconfigure():
     shutil.rmtree(HOME, ignore_errors=True)
+
+
+@pytest.fixture
+def course(tmp_path, monkeypatch):
+    """A course folder of its own with nothing in my_work/, the kernel running in the folder of phase 3."""
+    from utils import mycode
+
+    here = tmp_path / "my_work" / "phase3_multi_head"
+    here.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(mycode, "course_root", lambda: tmp_path)
+    monkeypatch.setattr(mycode, "_cache", {})
+    return tmp_path

@@ -182,6 +182,47 @@ def test_the_solved_notebook_runs_in_it(folder):
     assert all(re.search(rf"✓ {name} · (\d+)/\1\b", printed) for name in NAMES)
 
 
+DRILL = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from utils.drills import load_cards
+from utils.drills.replies import Unclear, ask, judge
+cards = {card.exercise: card for card in load_cards()}
+said = {"kinds": sorted({card.kind for card in cards.values()}), "twists": [n for n, c in cards.items() if c.twist]}
+for name, source in json.load(sys.stdin).items():
+    try:
+        verdict = judge(ask(cards[name], 0), source)
+        said[name] = [verdict.score, verdict.text]
+    except Unclear as error:
+        said[name] = ["unclear", str(error)]
+print(json.dumps(said))
+"""
+
+
+@pytest.mark.slow
+def test_code_drills_work_in_it(folder, tmp_path):
+    """On a code card: a verdict; what it leans on is the learner's own, or a sentence says what is missing?"""
+    place = shutil.copytree(folder, tmp_path / "class", ignore=shutil.ignore_patterns("my_work"))
+    cells = solution_cells(PHASE)
+    asked = {name: cells[name] for name in ("masked_softmax", "attention_weights")}
+
+    def drilled():
+        home = {**os.environ, "TRANSFORMER_WORKBOOK_HOME": str(tmp_path / "home")}
+        command = [sys.executable, "-I", "-c", DRILL, str(place)]
+        run = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, env=home, cwd=tmp_path)
+        assert run.returncode == 0, run.stderr
+        return json.loads(run.stdout)
+
+    said = drilled()
+    assert said["kinds"] == ["code"] and said["twists"] == []
+    assert said["masked_softmax"] == [1.0, "It passes its check."]
+    assert said["attention_weights"][0] == "unclear" and "needs masked_softmax" in said["attention_weights"][1]
+    mine = place / "my_work" / PHASE / f"{PHASE}.ipynb"
+    mine.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "solutions" / PHASE / f"{PHASE}.ipynb", mine)
+    assert drilled()["attention_weights"] == [1.0, "It passes its check."]
+
+
 # ---- it gives nothing away
 
 

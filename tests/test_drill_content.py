@@ -8,8 +8,10 @@ from collections import Counter
 import pytest
 
 from utils.checks import EXERCISES, evaluate
+from utils.checks.exercise import truth
 from utils.drills import load_cards
-from utils.drills.workbench import build_code, twist_case
+from utils.drills.twists import twist_case
+from utils.drills.workbench import build_code
 
 CARDS = load_cards()
 # Where the interview questions of the notes stand: 000 has eight, 002 one for each of 24 sections, 003 ten.
@@ -97,10 +99,28 @@ def test_the_check_names_this_bug_too(card):
     names_the_bug(card)
 
 
+WITHOUT_TWIST = {"score_variance": "a measurement by chance: what is judged are its few sizes, many times over"}
+MAY_RAISE = {"head_importance"}  # the loss that it is given raises
+
+
+def test_every_code_drill_goes_on():
+    """Has each a twist, but for those named above, and something that an interviewer asks next?"""
+    drills = [card for card in CARDS if card.kind == "code"]
+    assert {card.exercise for card in drills if card.twist is None} == WITHOUT_TWIST.keys()
+    assert [card.exercise for card in drills if not card.follow_ups] == []
+    questions = [card.twist.question for card in drills if card.twist]
+    assert len(set(questions)) == len(questions) and all(len(one) <= 140 for one in questions)
+
+
 @pytest.mark.parametrize("card", of_kind("code", lambda card: card.twist))
 def test_a_twist_can_be_solved(card):
-    """Is the twist a case that the right answer passes?"""
-    assert evaluate(card.exercise, EXERCISES[card.exercise].expected, cases=(twist_case(card.twist),)).passed
+    """Is the twist a case of its own, which the right answer passes, and where it does not stop?"""
+    exercise = EXERCISES[card.exercise]
+    case = twist_case(card.twist, exercise)
+    assert case.name not in [one.name for one in exercise.cases]
+    assert evaluate(card.exercise, exercise.expected, cases=(case,)).passed
+    calls = truth(exercise, case, 0)["calls"]
+    assert card.exercise in MAY_RAISE or calls and not any(call["raised"] for call in calls)
 
 
 @pytest.mark.parametrize("card", of_kind("numeric"))

@@ -23,7 +23,7 @@ from utils.drills.notebook import _show
 from utils.drills.session import Session
 from utils.drills.store import Store
 
-about = dict(answer="Because.", section="2.3", minutes=2, level="junior", phase=2)
+about = dict(answer="Because.\\n\\n" * 40, section="2.3", minutes=2, level="junior", phase=2)
 deck = [
     Card("phase2/a", "choice", prompt="Which axis?", options=("keys", "queries"), right=0, because=("a", "b"), **about),
     Card("phase2/b", "numeric", prompt="", make=lambda rng: Question("Two and two?", 4.0, "", 0, {}, ""), **about),
@@ -88,6 +88,13 @@ class Hands:
             self.keyboard.press("Tab")
         raise AssertionError(f"Tab never came to {name}")
 
+    def has_in_sight(self, text):
+        """Wait until this stands on the screen, without anybody scrolling."""
+        found = f"[...document.querySelectorAll('.jp-OutputArea p')].find(one => one.innerText.includes({text!r}))"
+        below = "document.querySelector('.jp-NotebookPanel-toolbar').getBoundingClientRect().bottom"
+        ask = f"(() => {{ const one = {found}; return !!one && one.getBoundingClientRect().top >= {below}; }})()"
+        self.notebook.until(lambda: self.notebook.page.evaluate(ask), f"{text!r} in sight")
+
     def type(self, text):
         self.arrives()
         self.keyboard.type(text)
@@ -103,12 +110,12 @@ def test_three_cards_by_keyboard(lab):
     hands.press("1")  # keys: the seed says where
     hands.reads("A model answer")
     hands.press("Next card")
-    hands.reads("Two and two?")
+    hands.has_in_sight("Two and two?")
     hands.type("2+2")
     hands.keyboard.press("Enter")
     hands.reads("Right: 4")
     hands.press("Next card")
-    hands.reads("Why divide?")
+    hands.has_in_sight("Why divide?")
     hands.type("because of the variance")
     hands.press("Answer")
     hands.reads("Tick what you said")

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 
+import ipywidgets as widgets
 import pytest
 
 from tests.drill_cards import RIGHT, STUB, Clock, bug, choice, code, numeric, recall, shapes
@@ -171,6 +172,17 @@ def test_what_is_typed_outlives_the_kernel(store):
     assert panel(store, numeric()).fields[0].value == "2*3"
 
 
+def test_a_new_card_is_scrolled_into_sight_from_its_top(store, monkeypatch):
+    """What has the focus is scrolled to: is it the card's head first, then the field, also after an answer?"""
+    went = []
+    monkeypatch.setattr(widgets.DOMWidget, "focus", lambda widget: went.append(widget))
+    drill = panel(store, numeric(), recall())
+    assert went[-2:] == [drill.top, drill.fields[0]] and drill.box.children[0] is drill.top
+    drill.pass_.click()
+    drill.next.click()
+    assert went[-2:] == [drill.top, drill.fields[0]] and drill.top.tabbable is False
+
+
 def test_every_control_has_a_name(store):
     """For a screen reader: has each button, box and field a description or a hint?"""
     drill = panel(store, recall())
@@ -178,7 +190,7 @@ def test_every_control_has_a_name(store):
     assert all(box.description for box in drill.ticks.children[1:])
     assert all(button.description for button in (drill.answer, drill.pass_, drill.later, drill.next))
     drill = panel(store, numeric("phase5/other"))
-    assert drill.fields[0].placeholder == "bytes"
+    assert drill.fields[0].placeholder == "a number, in bytes"
 
 
 def test_text_of_cards_is_never_html(store):

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from tests.drill_cards import RIGHT, STUB, WRONG, bug, choice, code, numeric, recall, shapes
+from utils.checks.core import find
 from utils.drills import workbench
-from utils.drills.card import Twist
-from utils.drills.replies import Unclear, ask, judge, number, shape
+from utils.drills.card import Question, Twist
+from utils.drills.replies import Unclear, ask, judge, number, shape, solved
+from utils.drills.twists import spec, twist_case
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,7 @@ def test_the_unit_may_be_typed_or_left_out(typed, unit, value):
     assert number(typed, unit) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("typed", ["", "many", "1e", "__import__('os')", "9**9**9", "1/0", "[1]", "x", "1 2", "'a'*9"])
+@pytest.mark.parametrize("typed", ["many", "1e", "__import__('os')", "9**9**9", "1/0", "[1]", "x", "1 2", "'a'*9"])
 def test_what_is_no_number_is_said(typed):
     """A slip of the keyboard, or worse: a sentence, and nothing is computed?"""
     with pytest.raises(Unclear, match="is not read as a number"):
@@ -161,6 +163,23 @@ def test_a_module_is_made_and_called():
         judge(asked, "SelfAttention(8, 4)")
 
 
+def test_an_empty_reply_is_said_and_who_does_not_know_is_told():
+    """Nothing typed: a sentence; "I do not know": the number, the shapes, the right option, where code is built?"""
+    with pytest.raises(Unclear, match="Nothing is typed yet"):
+        judge(ask(numeric(), 0), " ")
+    question = ask(numeric(), 0).question
+    assert solved(ask(numeric(), 0)).startswith(f"It is {question.answer:g} bytes. ")
+    assert "`x` is `(2, 5)`" in solved(ask(shapes(), 0)) and solved(ask(choice(), 0)) == "**keys**: rows share 1"
+    assert solved(ask(code(), 0)).startswith("Section 2.3")
+
+
+def test_a_number_says_how_exact_it_must_be():
+    """The unit, and the share that a reply may be off, or that it may not?"""
+    assert ask(numeric(), 0).prompt.endswith("\n\nAnswer in bytes: up to 1 % off is right.")
+    whole = replace(numeric(), make=lambda rng: Question("How many?", 3.0, "", 0, {}, ""))
+    assert ask(whole, 0).prompt == "How many?\n\nAnswer with a number: it must be exact."
+
+
 def test_code_is_judged_by_the_check_of_the_course():
     """Right: passes, and the twist with it; wrong: the report, and another try?"""
     asked = ask(code(), 0)
@@ -212,7 +231,19 @@ def test_code_may_lean_on_earlier_exercises_and_imports():
 def test_a_twist_is_made_of_plain_data():
     """Sizes, masks, ints, lists: does the TOML become what a case of a check is made of?"""
     args = {"q": [2, 3], "attn_mask": {"mask": [2, 3]}, "ids": {"ints": [[1, 2]]}, "sizes": {"list": [1, 2]}, "p": 0.5}
-    case = workbench.twist_case(Twist("?", "odd", {"args": args, "init": {"d_model": 4}}))
+    case = twist_case(Twist("?", "odd", {"args": args, "init": {"d_model": 4}}), find("causal_mask"))
     assert case.args["q"] == (2, 3) and case.args["sizes"] == [1, 2] and case.args["p"] == 0.5
     assert case.args["ids"].tolist() == [[1, 2]] and hasattr(case.args["attn_mask"], "draw")
     assert case.init == {"d_model": 4} and case.name == "odd"
+
+
+def test_a_twist_may_begin_with_a_case_of_its_exercise():
+    """Does it keep what is not named, inside of a configuration, too?"""
+    changes = {"args": {"config": {"with": {"n_kv_heads": 2}}}}
+    start = next(one for one in find("count_parameters").cases if one.name == "decoder-only")
+    case = twist_case(Twist("?", "grouped", changes, "decoder-only"), find("count_parameters"))
+    before, after = (one.args["config"].options for one in (start, case))
+    assert after == before | {"n_kv_heads": 2} and "n_kv_heads" not in before
+    words = spec({"merges": ["l|o"]}), spec({"counts": {"lo": 2}}), spec({"each": [[2, 3], {"nothing": True}]})
+    assert words == ([(b"l", b"o")], {b"lo": 2}, [(2, 3), None])
+    assert spec({"E": 1.5, "alpha": 0.3}) == {"E": 1.5, "alpha": 0.3}

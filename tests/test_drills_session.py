@@ -4,17 +4,18 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.drill_cards import Clock, bug, choice, code, numeric, one_of_each, recall, shapes
-from utils.drills import replies
+from utils.drills import load_cards, replies
 from utils.drills.deck import chosen, open_cards, passed_in
 from utils.drills.replies import Unclear
 from utils.drills.session import AHEAD, DUE_PER_NEW, Session
 from utils.drills.store import Event, Store
-from utils.syllabus import Task
+from utils.syllabus import Task, syllabus
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -238,6 +239,19 @@ def test_cards_open_with_their_exercise(store):
     assert open_cards(deck, passed_in(store), tasks=tasks) == [deck[0]]
     store.append(Event(4.0, "check", "causal_mask", 1.0))
     assert open_cards(deck, passed_in(store), tasks=tasks) == deck == open_cards(deck, set(), True, tasks)
+
+
+PASSED = {"phase 2": (2,), "everything": tuple(range(1, 8))}
+
+
+@pytest.mark.parametrize("phases", PASSED.values(), ids=PASSED.keys())
+def test_the_first_day_is_mixed(phases):
+    """Somebody who has passed one phase, or all: twenty cards of several kinds, from each open phase alike?"""
+    passed = {task.name for task in syllabus().values() if task.number in phases}
+    first = open_cards(load_cards(), passed)[:20]
+    kinds, shares = Counter(card.kind for card in first), Counter(card.phase for card in first)
+    assert len(kinds) >= 4 and max(kinds.values()) <= 12, kinds
+    assert shares.keys() == set(phases) and max(shares.values()) - min(shares.values()) <= 1
 
 
 def test_a_deck_can_be_narrowed():

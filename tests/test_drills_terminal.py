@@ -23,7 +23,7 @@ def store(tmp_path):
         yield store
 
 
-def play(session, *steps, size=(100, 40)):
+def play(session, *steps, size=(80, 24)):
     """Run the app and take the steps: a str is a key to press, a function is called with the app."""
     app = DrillApp(session)
     app.animation_level = "none"
@@ -147,12 +147,32 @@ def test_stopping_in_the_middle_keeps_what_was_typed(store, clock):
 
 def test_an_empty_deck_says_how_to_open_cards(store, clock):
     """Nothing has passed yet: is the reader told what opens cards?"""
-    play(Session([], store, clock), reads("open when their exercise passes", "--unlock-all"), "enter")
+    play(Session([], store, clock), reads("No card is open yet", "--unlock-all"), "enter")
+
+
+def test_the_last_line_names_the_keys_that_work_now(store, clock):
+    """While a card is open: answer, not known, later; after it: go on; and an answer sent twice is one answer?"""
+    session = Session([numeric(), choice()], store, clock, seed=1)
+
+    def shown(app):
+        return {one.binding.description for one in app.screen.active_bindings.values() if one.enabled}
+
+    async def asked(app, pilot):
+        assert shown(app) >= {"Answer", "I do not know", "Later", "Stop"} and "Go on" not in shown(app)
+
+    async def sent_twice(app, pilot):
+        await app._judge()
+        await app._judge()
+        await pilot.pause()
+        assert shown(app) >= {"Go on", "Stop"} and not shown(app) & {"Answer", "I do not know", "Later"}
+
+    play(session, asked, "1", sent_twice, "ctrl+g", "enter", asked)
+    assert len(store.events("review")) == 1
 
 
 def test_a_small_terminal_and_text_that_looks_like_markup(store, clock):
     """60 columns, 15 rows, a long question, [brackets] and <angles>: answered all the same, and shown as they are?"""
-    odd = choice(options=("[0, 1]", "[bold]x[/bold]", "[/]"), prompt="A long question about [/] and `<pad>`. " * 30)
+    odd = choice(options=("[0, 1]", "[bold]x[/bold]", "[/]"), prompt="A long question about [/] and `<pad>`. " * 12)
     rubric = ({"points": 1, "for": "says [0, 1] and [/]"},)
     session = Session([odd, recall(rubric=rubric)], store, clock)
     steps = ["1", reads("[bold]x[/bold]"), "pagedown", "enter", "ctrl+s", "space", "ctrl+s", reads("1 of 1 points")]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.lessons import Lesson
-from tests.test_mycode import BLANK, GOOD, UNSCALED, WEIGHTS
+from tests.own_work import BLANK, GOOD, UNSCALED, WEIGHTS
 from utils import mycode, oracle
 from utils.checks import evaluate
 from utils.mycode import mine

@@ -9,25 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from autograde.course import ROOT, phases
-from tests.test_mycode import BLANK, GOOD, WEIGHTS, save
-from utils import cli, mycode
+from tests.own_work import BLANK, GOOD, WEIGHTS, save
+from utils import cli
 from utils.progress import export as module
 from utils.progress.export import CannotExport, export
 
 run = CliRunner(env={"COLUMNS": "200"}).invoke
 HELPED = WEIGHTS.replace("scores = q @", "scores = scaled(q, k) if SCALED else q @") + "\nSCALED = True\n"
 HELPER = "def scaled(q, k):\n    # mine, with a comment\n    return q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5\n"
-
-
-@pytest.fixture
-def course(tmp_path, monkeypatch):
-    """A folder for my_work/, and nothing in it."""
-    here = tmp_path / "my_work" / "phase3_multi_head"
-    here.mkdir(parents=True)
-    monkeypatch.chdir(here)
-    monkeypatch.setattr(mycode, "course_root", lambda: tmp_path)
-    monkeypatch.setattr(mycode, "_cache", {})
-    return tmp_path
 
 
 def without_the_course(path, *words):

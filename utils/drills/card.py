@@ -1,7 +1,7 @@
 """What a card is: one question of the drills, of any kind. Data alone; nothing here asks, grades or schedules."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 KINDS = ("recall", "choice", "numeric", "code", "shape", "bug", "design")
 LEVELS = ("junior", "senior", "staff")
@@ -38,12 +38,15 @@ class Question:
 class Twist:
     """One more case for a code drill, with the question that it answers.
 
-    specs: {"args": …, "init": …} as the TOML says them; utils.drills.coding makes the case of a check from it.
+    specs: {"args": …, "init": …, "then": …} as the TOML says them; utils.drills.twists makes the case of a check of it.
+    start: the name of the case of the exercise that it begins with, or ""; options: what else a Case has, by name
     """
 
     question: str
     name: str
     specs: dict
+    start: str = ""
+    options: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

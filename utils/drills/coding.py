@@ -5,6 +5,8 @@ from utils.drills.card import Card, Twist
 from utils.drills.schema import CardError
 
 KEYS = {"exercise", "level", "minutes", "follow_ups", "twist"}
+PERHAPS = ("init", "then", "from", "options")
+TWIST = {"question", "name", "args", *PERHAPS}
 LEVEL = {"core": "junior", "more": "senior", "stretch": "staff"}
 
 
@@ -43,6 +45,7 @@ def _card(task, parts, place):
 def _twist(name, table, place):
     if table is None:
         return None
-    if not {"question", "name"} <= table.keys() <= {"question", "name", "args", "init"}:
-        raise CardError(f"{place}, code drill {name}: a twist has question, name, args and perhaps init")
-    return Twist(table["question"], table["name"], {key: table[key] for key in ("args", "init") if key in table})
+    if not {"question", "name"} <= table.keys() <= TWIST or not table.keys() & {"args", "init", "then"}:
+        raise CardError(f"{place}, code drill {name}: a twist has question, name, args, perhaps {', '.join(PERHAPS)}")
+    specs = {key: table[key] for key in ("args", "init", "then") if key in table}
+    return Twist(table["question"], table["name"], specs, table.get("from", ""), table.get("options", {}))

@@ -15,7 +15,7 @@ from utils import lesson
 from utils.drills.deck import chosen, open_cards, passed_in
 from utils.drills.interview import Interview
 from utils.drills.loading import load_cards
-from utils.drills.pages import NOTHING_OPEN, after, heading, html, model_answer, reply_hint
+from utils.drills.pages import NOTHING_OPEN, after, heading, html, model_answer, number_hint, reply_hint
 from utils.drills.replies import SELF_JUDGED, Unclear
 from utils.drills.session import NEW_PER_DAY, Session
 from utils.drills.store import Store, StoreError
@@ -58,6 +58,9 @@ class Panel:
         self.session = session
         self._turn = threading.RLock()  # the clock ticks in one thread, JupyterLab presses buttons in another
         Panel.latest = self
+        self.top = widgets.Button(
+            tooltip="a card", tabbable=False, layout={"width": "1px", "height": "1px", "padding": "0"}
+        )
         self.head, self.prompt, self.said = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.place, self.ticks = widgets.VBox(), widgets.VBox()
         self.answer = self._button("Answer", self.submit_soon, "check")
@@ -65,7 +68,7 @@ class Panel:
         self.later = self._button("Later", self.skip, "clock-o")
         self.next = self._button("Next card", self.forward, "arrow-right")
         buttons = widgets.HBox([self.answer, self.pass_, self.later, self.next])
-        self.box = widgets.VBox([self.head, self.prompt, self.place, self.said, self.ticks, buttons])
+        self.box = widgets.VBox([self.top, self.head, self.prompt, self.place, self.said, self.ticks, buttons])
         self.fields, self.options = [], []
         self._loop, self._waits, self._changed = None, False, 0.0
         self.forward()
@@ -86,6 +89,7 @@ class Panel:
             self.prompt.value = html(asked.prompt)
             self.place.children = (widgets.HTML(f"<p>{escape(reply_hint(asked))}</p>"), *self._reply(asked))
             self._offer(*([self.answer] if self.fields else []), self.pass_, self.later)
+        self.top.focus()  # what has the focus is scrolled into sight: the whole card, if it fits, and not its last line
         self._focus()
         self._refresh()
 
@@ -104,7 +108,7 @@ class Panel:
         if kind == "bug":
             self.fields = [self._line(typed, f"or a call that exposes it: {asked.card.exercise}(…)")]
         elif kind == "numeric":
-            self.fields = [self._line(typed, asked.question.unit or "a number")]
+            self.fields = [self._line(typed, number_hint(asked))]
         elif kind == "shape":
             lines = [*typed.split("\n"), *[""] * len(asked.card.asks)]
             self.fields = [

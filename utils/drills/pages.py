@@ -42,6 +42,11 @@ def reply_hint(asked):
     return HINTS[asked.card.kind]
 
 
+def number_hint(asked):
+    unit = asked.question.unit
+    return f"a number, in {unit}" if unit else "a number"
+
+
 def model_answer(session):
     return f"**A model answer**\n\n{session.model_answer()}"
 
@@ -75,7 +80,8 @@ def closing(session):
     """The page at the end of a session: what was done, and when to come back."""
     done = len(session.done)
     right = sum(score == 1 for _, score, _ in session.done)
-    lines = ["# That is all for now", f"{right} of {done} right." if done else "No card is waiting."]
+    head = "# That is all for now" if session.deck else "# No card is open yet"
+    lines = [head, f"{right} of {done} right." if done else "No card is waiting."]
     due = session.next_due()
     if due is not None:
         lines.append(f"The next card comes back {when(due, session.clock())}.")

@@ -57,8 +57,7 @@ def ask(card, seed):
     draw = random.Random(seed)
     if card.kind == "numeric":
         question = card.make(draw)
-        unit = f"\n\nAnswer in {question.unit}." if question.unit else ""
-        return Asked(card, seed, question.prompt + unit, question=question)
+        return Asked(card, seed, f"{question.prompt}\n\n{_how(question)}", question=question)
     if card.kind in ("choice", "bug"):
         options = card.options if card.kind == "choice" else (card.fault, *card.others)
         because = card.because if card.kind == "choice" else ("",) * 4
@@ -66,6 +65,12 @@ def ask(card, seed):
         shown = dict(options=tuple(options[n] for n in order), because=tuple(because[n] for n in order))
         return Asked(card, seed, _with_code(card), right=order.index(card.right or 0), **shown)
     return Asked(card, seed, _with_code(card) if card.kind == "shape" else card.prompt)
+
+
+def _how(question):
+    """In which unit, and how exactly, a numeric card is answered."""
+    exact = f"up to {100 * question.tolerance:g} % off is right" if question.tolerance else "it must be exact"
+    return f"Answer in {question.unit}: {exact}." if question.unit else f"Answer with a number: {exact}."
 
 
 def _with_code(card):
@@ -93,6 +98,25 @@ def _ticked(asked, reply):
     return Verdict(earned / total, text)
 
 
+def solved(asked):
+    """What would have been right, Markdown: for somebody who does not know. The model answer comes after it."""
+    card = asked.card
+    if card.kind == "numeric":
+        return f"It is {_truth(asked.question)}. {asked.question.working}"
+    if card.kind == "shape":
+        rows = (f"- `{ask_}` is `{wanted}`" for ask_, wanted in zip(card.asks, card.answers, strict=True))
+        return "\n".join(["These are the shapes:", "", *rows])
+    if card.kind == "choice":
+        return f"**{asked.options[asked.right]}**: {asked.because[asked.right]}"
+    if card.kind == "code":
+        return f"Section {card.section} builds it step by step, with hints."
+    return card.fault if card.kind == "bug" else "Now you have read it."
+
+
+def _truth(question):
+    return f"{question.answer:,.6g}{f' {question.unit}' if question.unit else ''}".replace(",", " ")
+
+
 def _chosen(asked, reply):
     if type(reply) is not int or not 0 <= reply < len(asked.options):
         raise Unclear(f"Choose one of the {len(asked.options)} options.")
@@ -109,8 +133,7 @@ def _chosen(asked, reply):
 
 def _number(asked, reply):
     question, value = asked.question, number(reply, asked.question.unit)
-    unit = f" {question.unit}" if question.unit else ""
-    truth = f"{question.answer:,.6g}{unit}".replace(",", " ")
+    truth = _truth(question)
     if question.agrees(value):
         return Verdict(1.0, f"Right: {truth}. {question.working}")
     slip = question.slip(value)
@@ -122,7 +145,8 @@ def _shapes(asked, reply):
     lines = [line for line in reply.strip().splitlines() if line.strip()] if isinstance(reply, str) else list(reply)
     card = asked.card
     if len(lines) != len(card.asks):
-        raise Unclear(f"One shape for each of the {len(card.asks)} expressions, please: {', '.join(card.asks)}")
+        asks = ", ".join(f"`{one}`" for one in card.asks)
+        raise Unclear(f"One shape for each of the {len(card.asks)} expressions, please: {asks}")
     rows, right = [], 0
     for ask_, line, wanted in zip(card.asks, lines, card.answers, strict=True):
         got = shape(line)
@@ -139,7 +163,7 @@ def _bug(asked, reply):
     report = expose(asked.card, reply)
     if report.passed:
         return Verdict(0.0, "With this call it does exactly what it should. Look for another one.", final=False)
-    return Verdict(1.0, f"That exposes it.\n\n```\n{report.message}\n```\n\n{asked.card.fault}")
+    return Verdict(1.0, f"That exposes it.\n\n```text\n{report.message}\n```\n\n{asked.card.fault}")
 
 
 def _code(asked, reply):
@@ -147,13 +171,13 @@ def _code(asked, reply):
 
     report, twist = judge_code(asked.card, reply)
     if not report.passed:
-        return Verdict(report.score * 0.5, f"```\n{report.message}\n```", final=False)
+        return Verdict(report.score * 0.5, f"```text\n{report.message}\n```", final=False)
     if twist is None:
         return Verdict(1.0, "It passes its check.")
     question = f"It passes its check.\n\n**Twist**: {asked.card.twist.question}"
     if twist.passed:
         return Verdict(1.0, f"{question}\n\nYours does that, too.")
-    return Verdict(0.75, f"{question}\n\n```\n{twist.message}\n```", final=False)
+    return Verdict(0.75, f"{question}\n\n```text\n{twist.message}\n```", final=False)
 
 
 JUDGES = {
@@ -194,8 +218,10 @@ def number(text, unit=""):
     try:
         value = float(_value(ast.parse(said.strip().lstrip("≈~= ").replace("^", "**"), mode="eval").body))
     except (SyntaxError, ValueError, ArithmeticError, TypeError, MemoryError, RecursionError):
-        example = "Write 1024, 2^20, 3e9, 2*12*64 or 1/8."
-        raise Unclear(f"{str(text).strip()!r} is not read as a number. {example}") from None
+        example = "Write `1024`, `2^20`, `3e9`, `2*12*64` or `1/8`."
+        typed = str(text).strip()
+        said = f"`{typed}` is not read as a number." if typed else "Nothing is typed yet."
+        raise Unclear(f"{said} {example}") from None
     wanted = re.fullmatch(SIZE, unit.lower())
     return value * SIZES[size[1]] / (SIZES[wanted[1]] if wanted else 1) if size else value
 
@@ -219,5 +245,5 @@ def shape(text):
     if re.fullmatch(r"scalar|\(\s*\)|\[\s*\]|torch\.size\(\[\s*\]\)", said):
         return ()
     if not re.fullmatch(r"(torch\.size)?[\s\[(]*\d+(\s*[\s,x×]\s*\d+)*[\s,\])]*", said):
-        raise Unclear(f"{str(text).strip()!r} is not read as a shape. Write (2, 5), or () for a single number.")
+        raise Unclear(f"`{str(text).strip()}` is not read as a shape. Write `(2, 5)`, or `()` for a single number.")
     return tuple(int(size) for size in re.findall(r"\d+", said))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from utils.drills.pages import closing
-from utils.drills.replies import SELF_JUDGED, ask, judge
+from utils.drills.replies import SELF_JUDGED, ask, judge, solved
 from utils.drills.schedule import Schedule, day_of, now
 from utils.drills.store import Event
 
@@ -123,7 +123,7 @@ class Session:
 
     def give_up(self):
         """ "I do not know": the answer is shown, and the card comes back soon."""
-        return self._finish(0.0, "Now you have seen it.", rating="again")
+        return self._finish(0.0, solved(self.asked), rating="again")
 
     def _finish(self, score, text, rating=None):
         asked, card = self.asked, self.asked.card
@@ -153,8 +153,7 @@ class Session:
 
     @staticmethod
     def _answer_of(asked):
-        card = asked.card
-        return f"{card.fault}\n\n{card.answer}" if card.kind == "bug" else card.answer
+        return "" if asked.card.kind == "code" else asked.card.answer  # of code the check has said what there is to say
 
     def _note_try(self, score):
         self.tries += 1

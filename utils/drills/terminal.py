@@ -7,7 +7,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Footer, Input, Label, Markdown, OptionList, SelectionList, Static, TextArea
 
-from utils.drills.pages import after, heading, model_answer, reply_hint
+from utils.drills.pages import after, heading, model_answer, number_hint, reply_hint
 from utils.drills.replies import SELF_JUDGED, Unclear
 from utils.drills.store import StoreError
 
@@ -16,7 +16,7 @@ class Written(TextArea):
     """Room for words or code; Tab leaves it, or indents code."""
 
     def __init__(self, text, code=False):
-        super().__init__(text, tab_behavior="indent" if code else "focus", show_line_numbers=code, soft_wrap=not code)
+        super().__init__(text, tab_behavior="indent" if code else "focus", show_line_numbers=code, soft_wrap=True)
         self.styles.height = 18 if code else 6
 
 
@@ -29,13 +29,13 @@ class Reply(Vertical):
 
     def compose(self):
         kind, options = self.asked.card.kind, self.asked.options
-        yield Label(reply_hint(self.asked))
+        yield Label(reply_hint(self.asked), classes="hint")
         if kind in ("choice", "bug"):
             yield OptionList(*(f"{number}  {text}" for number, text in enumerate(options, 1)), markup=False)
         if kind == "bug":
             yield Input(self.typed, placeholder=f"or a call that exposes it: {self.asked.card.exercise}(…)")
         if kind == "numeric":
-            yield Input(self.typed, placeholder=self.asked.question.unit or "a number")
+            yield Input(self.typed, placeholder=number_hint(self.asked))
         if kind == "shape":
             lines = [*self.typed.split("\n"), *[""] * len(self.asked.card.asks)]
             for ask, line in zip(self.asked.card.asks, lines, strict=False):
@@ -90,7 +90,11 @@ class DrillApp(App):
     CSS = """
     #head { background: $primary; color: $text; padding: 0 1; height: 1; }
     #page { padding: 1 2; }
-    Reply, Ticks, #place { height: auto; margin: 1 0 0 0; }
+    Reply, Ticks { height: auto; }
+    #place { height: auto; }
+    #prompt { margin: 0; padding: 0; }
+    .hint { width: 100%; }
+    MarkdownFence > Label { width: 1fr; }
     OptionList, SelectionList { height: auto; max-height: 12; border: round $primary; }
     #said { margin-top: 1; border-left: thick $accent; padding-left: 1; display: none; }
     """
@@ -100,8 +104,8 @@ class DrillApp(App):
         Binding("ctrl+n,f4", "skip", "Later", priority=True),
         Binding("ctrl+q,f10", "leave", "Stop", priority=True),
         Binding("pageup", "turn(-1)", show=False, priority=True),
-        Binding("pagedown", "turn(1)", show=False, priority=True),
-        Binding("enter", "forward", "Next card", show=False),
+        Binding("pagedown", "turn(1)", "Scroll", priority=True),
+        Binding("enter", "forward", "Go on"),
         *(Binding(str(n), f"pick({n})", show=False) for n in range(1, 10)),
     ]
 
@@ -139,6 +143,7 @@ class DrillApp(App):
             await self.query_one("#place").mount(reply)
             reply.first().focus()
         self.query_one("#page").scroll_home(animate=False)
+        self.refresh_bindings()
         self._tick()
 
     async def _say(self, text):
@@ -158,9 +163,7 @@ class DrillApp(App):
     # ---- keys ----
 
     async def action_submit(self):
-        if self.done:
-            await self.action_forward()
-        elif self.session.asked.card.kind in SELF_JUDGED and not self.revealed:
+        if self.session.asked.card.kind in SELF_JUDGED and not self.revealed:
             self.revealed = True
             await self._say(model_answer(self.session))
             await self.query_one("#page").mount(Ticks(self.session.asked))
@@ -171,6 +174,8 @@ class DrillApp(App):
             await self._judge()
 
     async def _judge(self):
+        if self.done:  # the key was pressed twice
+            return
         ticks = self.query(SelectionList)
         reply = sorted(ticks.first().selected) if ticks else self._reply.reply()
         try:
@@ -181,6 +186,7 @@ class DrillApp(App):
 
     async def _finish(self, feedback):
         self.done = feedback.final
+        self.refresh_bindings()
         await self._say(after(feedback, self.session))
         if feedback.final:
             self._reply.disabled = True
@@ -220,6 +226,12 @@ class DrillApp(App):
         if self.session.asked and not self.done:
             self.session.keep(self._reply.text(), at_once=True)
         self.exit()
+
+    def check_action(self, action, parameters):
+        """Which keys the last line shows: those of a card on the table, or those after it."""
+        if action == "forward":
+            return self.done
+        return not self.done if action in ("submit", "give_up", "skip", "pick") else True
 
     # ---- what fields say ----
 

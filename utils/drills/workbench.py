@@ -12,12 +12,18 @@ import torch
 
 from utils import oracle
 from utils.checks.core import evaluate, find
-from utils.checks.draw import mask, normal, probs
+from utils.checks.draw import mask, probs
 from utils.checks.exercise import case, truth
+from utils.checks.stored import STORED
 from utils.definitions import Unfit, build, parsed, read_cells
 from utils.drills.replies import Unclear
+from utils.drills.twists import twist_case
+from utils.mycode import own
 from utils.syllabus import syllabus
 from utils.workspace import course_root
+
+OURS = "from utils.oracle import {name}"
+YOURS = "from utils.drills.workbench import own_version\n{name} = own_version({name!r})"
 
 # ---- code that is written ------------------------------------------------------------------------
 
@@ -25,7 +31,8 @@ from utils.workspace import course_root
 def build_code(name, source):
     """The object that `source` defines under the exercise's name, made among the definitions of its notebook.
 
-    Other exercises are the course's own versions. Raises Unclear in a sentence if it cannot be made.
+    Other exercises are the course's own versions; where a class has not been handed them, the learner's. Raises Unclear
+    in a sentence if it cannot be made.
     """
     path = notebook_of(find(name).phase)
     cells = [_replaced(cell, name) for cell in (read_cells(path) if path.is_file() else [])]
@@ -33,8 +40,18 @@ def build_code(name, source):
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             return build(name, [*cells, parsed(len(cells) + 1, source)], Path("your answer"))
     except Unfit as error:
+        if isinstance(error.__cause__, Unclear):
+            raise error.__cause__ from None
         said = str(error).replace(f"cell {len(cells) + 1} of your answer", "your code")
         raise Unclear(said.replace("your answer does not define it", f"your code does not define {name}")) from None
+
+
+def own_version(name):
+    """The learner's own exercise, from my_work/. Raises Unclear if it does not pass its check yet."""
+    obj, reason = own(name)
+    if reason:
+        raise Unclear(f"Your code needs {name}. This copy of the course has yours alone, and {reason}.")
+    return obj
 
 
 def notebook_of(phase):
@@ -43,13 +60,14 @@ def notebook_of(phase):
 
 
 def _replaced(cell, name):
-    """A cell of the release, with blank exercises replaced by the course's own versions; this one's is left out."""
+    """A cell of the release, with other versions for the blank exercises; this one's is left out."""
     tasks, body = syllabus(), []
     for node in cell.body:
         if getattr(node, "name", None) not in tasks:
             body.append(node)
-        elif node.name != name and hasattr(oracle, node.name):
-            body += ast.parse(f"from utils.oracle import {node.name}").body
+        elif node.name != name:
+            here = OURS if hasattr(oracle, node.name) else YOURS
+            body += ast.parse(here.format(name=node.name)).body
     return replace(cell, body=tuple(body))
 
 
@@ -63,33 +81,10 @@ def judge_code(card, source):
         raise Unclear("It still raises NotImplementedError.")
     if not report.passed or card.twist is None:
         return report, None
-    twist = twist_case(card.twist, find(card.exercise).visible[0].atol)
+    if card.exercise in STORED:  # a class copy: no twin is there to answer another case
+        return report, None
+    twist = twist_case(card.twist, find(card.exercise))
     return report, evaluate(card.exercise, obj, cases=(twist,), own_twin_allowed=False)
-
-
-# ---- cases that are written ----------------------------------------------------------------------
-
-
-def twist_case(twist, atol=None):
-    """The case of a check that a twist's TOML describes, as exact as the check's own: atol is its first case's."""
-    specs = {key: {name: _spec(value) for name, value in table.items()} for key, table in twist.specs.items()}
-    return case(twist.name, atol=atol, **specs)
-
-
-def _spec(value):
-    """[2, 5] -> the shape (2, 5); {mask = [2, 5]} and the like -> what is drawn; anything else is itself."""
-    if isinstance(value, list) and all(type(size) is int for size in value):
-        return tuple(value)
-    if isinstance(value, dict) and len(value) == 1:
-        ((word, content),) = value.items()
-        makers = {"mask": mask, "probs": probs, "normal": normal}
-        if word in makers:
-            return makers[word](*content)
-        if word == "ints":
-            return torch.tensor(content)
-        if word == "list":
-            return content
-    return value
 
 
 # ---- an input that exposes a fault ---------------------------------------------------------------
@@ -102,6 +97,8 @@ def expose(card, call):
     and called: "SelfAttention(8, 4)((2, 5, 8))". Raises Unclear if that is no such call, or one that asks too much.
     """
     exercise = find(card.exercise)
+    if card.exercise in STORED:
+        raise Unclear("This copy of the course does not know the answer to any call: name the fault instead.")
     if exercise.script:
         raise Unclear("This one is judged by a whole play of calls: name its fault instead.")
     asked = _case_of(exercise, call)

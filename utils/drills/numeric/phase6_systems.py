@@ -49,7 +49,7 @@ def quantised_size(rng):
 )
 def rounded_weight(rng):
     """What does a weight become when it is quantised and back?"""
-    largest, weight = some(rng, 0.9, 1.1, 1.3, 1.7), some(rng, 0.35, 0.45, 0.55, -0.35, -0.55)
+    largest, weight = some(rng, 0.9, 1.1, 1.3, 1.7), some(rng, 0.36, 0.47, 0.56, -0.36, -0.56)  # no ties
     levels = 7
     scale = largest / levels
     steps = round(weight / scale)
