@@ -202,12 +202,10 @@ utils.measure.sweep = functools.partial(utils.measure.sweep, steps=4)
 
 
 def elsewhere(notebook, folder, small=False):
-    """The notebook with its runs in another folder, and short ones if they are to be small."""
+    """The notebook with what it writes in another folder, and short runs if they are to be small."""
     for cell in notebook.cells:
         if 'RUNS = Path("runs")' in cell.source:
-            cell.source = cell.source.replace('Path("runs")', f"Path({str(folder)!r})")
-            cell.source = SMALL * small + cell.source
-        cell.source = cell.source.replace('"weights.safetensors")\n', f"{str(folder / 'weights.safetensors')!r})\n")
+            cell.source = f"import os\nos.chdir({str(folder)!r})\n" + SMALL * small + cell.source
     return notebook
 
 
