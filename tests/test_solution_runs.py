@@ -195,7 +195,9 @@ def execute(notebook, **options):
 
 
 SMALL = """
-import functools, utils.measure, utils.train
+import functools, utils.data.python_source, utils.data.translation, utils.measure, utils.train
+utils.data.python_source.find = functools.partial(utils.data.python_source.find, limit_bytes=1_000_000)
+utils.data.translation.corpus = functools.partial(utils.data.translation.corpus, n_test=40)
 utils.train.settings = functools.partial(utils.train.settings, steps=12)
 utils.measure.sweep = functools.partial(utils.measure.sweep, steps=4)
 """  # the capstone trains for minutes; whether it learns is asked where it is solved
