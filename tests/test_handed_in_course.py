@@ -1,13 +1,12 @@
 """Weights on their whole way: handed in, taken in, judged, recorded, by both graders; and those of a real model."""
 
 import functools
-import math
 import os
+import tempfile
 from pathlib import Path
 
 import nbformat
 import pytest
-import torch
 from nbgrader.converters import Autograde
 
 from autograde import grade
@@ -21,6 +20,8 @@ from tests import sample_course
 from tests.test_handed_in import NAME, PHASE, RANKS, marked
 from tests.weight_files import model, packed
 from utils.data import translation
+from utils.handed_in import FILE
+from utils.train import Translation, fit, settings
 
 pytestmark = pytest.mark.slow
 LESSON = f'''\
@@ -68,22 +69,13 @@ def course(tmp_path_factory):
 
 
 @functools.cache
-def trained(steps=900):
-    """The bytes of a small model that has learned the grammar's language: about a minute and a half of one core."""
-    corpus = translation.corpus(n_pairs=20_000)
-    made = model(d_model=120, n_heads=3, d_ff=240, n_layers=2)
-    optimizer = torch.optim.AdamW(made.parameters(), lr=0.003)
-    for step in range(steps):
-        optimizer.param_groups[0]["lr"] = 0.003 * min(1.0, (step + 1) / 50) * (1 + math.cos(math.pi * step / steps)) / 2
-        batch = corpus.batch(0, step, 64)
-        logits = made(batch["src"], batch["tgt_in"], batch["src_pad_mask"], batch["tgt_pad_mask"])
-        kept = batch["tgt_pad_mask"]
-        loss = torch.nn.functional.cross_entropy(logits[kept], batch["tgt_out"][kept])
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(made.parameters(), 1.0)
-        optimizer.step()
-    return packed(made)
+def trained():
+    """The bytes that the notebook's own run hands in: about a minute of one core."""
+    config = settings("a", "smoke", device="cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        task = Translation(translation.corpus(n_pairs=config.n_pairs), config)
+        run = fit(config, task, out=Path(folder), resume=False, watch=False)
+        return (run.out / FILE).read_bytes()
 
 
 def points(results):
