@@ -25,7 +25,7 @@ from utils.workspace import PHASES
 PAGE = jupytext.read(ROOT / "solutions" / "pages" / "figures.py").cells
 MODULES = [module for name, module in vars(widgets).items() if name.startswith("phase") and inspect.ismodule(module)]
 NAMES = [name for module in MODULES for name in module.__all__ if inspect.isfunction(getattr(module, name))]
-DRAWN_IN = """plots phase1_lesson phase3_pictures phase5_pictures phase6_families phase6_systems
+DRAWN_IN = """plots phase1_pictures phase3_pictures phase5_pictures phase6_families phase6_systems
 phase7_pictures""".split()
 PICTURES = {
     f"{name} ({module})": draw

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -30,6 +31,7 @@ def average_gradients(gradients, counts):
         means.append(sum(parts) if parts else None)
     return means
 """
+FILE = handed_in.FILE
 SENTENCES = ("The cat sat", "The truck falls", "That cow moved", "The cat falls")
 SPANISH = ("El gato se sentó", "El camión cae", "Esa vaca se movió", "El gato cae")
 
@@ -232,9 +234,11 @@ def test_the_ladder_falls_with_the_share():
 def test_in_the_notebook_the_file_is_named_by_the_function(tmp_path, monkeypatch, learned):
     """Does the check read the file that the function names, and say what is wrong with anything else?"""
     monkeypatch.setattr(type(DELIVERIES[NAME]), "paper", lambda self, seed: learned[1])
-    path = tmp_path / "weights.safetensors"
-    path.write_bytes(packed(learned[0]))
-    assert evaluate(NAME, lambda: path).passed and evaluate(NAME, lambda: str(path)).passed
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    for place in (FILE, f"runs/{FILE}"):
+        Path(place).write_bytes(packed(learned[0]))
+    assert evaluate(NAME, lambda: tmp_path / FILE).passed and evaluate(NAME, lambda: FILE).passed
 
     def stub():
         raise NotImplementedError
@@ -242,8 +246,9 @@ def test_in_the_notebook_the_file_is_named_by_the_function(tmp_path, monkeypatch
     for obj, words in (
         (stub, "not implemented yet"),
         (lambda: 3, "a path is expected, this is of type int"),
-        (lambda: tmp_path / "none", "there is no file"),
-        (lambda: tmp_path, "there is no file"),
+        (lambda: tmp_path / "none", "is not there"),
+        (lambda: tmp_path, "is a folder"),
+        (lambda: f"runs/{FILE}", f"is not what is handed in: copy it to {FILE}"),
         (lambda: run_a.out, "raised NameError"),  # noqa: F821
     ):
         report = evaluate(NAME, obj)
@@ -253,16 +258,15 @@ def test_in_the_notebook_the_file_is_named_by_the_function(tmp_path, monkeypatch
 def test_check_says_how_many_were_right(tmp_path, monkeypatch, capsys, learned):
     """Does a learner's cell print the points, and raise with the number of right sentences where it is too low?"""
     monkeypatch.setattr(type(DELIVERIES[NAME]), "paper", lambda self, seed: learned[1])
-    good, bad = tmp_path / "good", tmp_path / "bad"
-    good.write_bytes(packed(learned[0]))
-    bad.write_bytes(packed(model(seed=5)))
+    monkeypatch.chdir(tmp_path)
+    Path(FILE).write_bytes(packed(learned[0]))
 
     def trained_translator():
-        return good
+        return FILE
 
     check(trained_translator, points=10)
     assert capsys.readouterr().out.startswith(f"✓ {NAME} · 10/10 · 4 of 4 new sentences")
-    good.write_bytes(bad.read_bytes())
+    Path(FILE).write_bytes(packed(model(seed=5)))
     with pytest.raises(CheckFailed, match="0 of 4 new sentences exactly right"):
         check(trained_translator, points=10)
 

@@ -195,19 +195,19 @@ def execute(notebook, **options):
 
 
 SMALL = """
-import functools, utils.measure, utils.train
+import functools, utils.data.python_source, utils.data.translation, utils.measure, utils.train
+utils.data.python_source.find = functools.partial(utils.data.python_source.find, limit_bytes=1_000_000)
+utils.data.translation.corpus = functools.partial(utils.data.translation.corpus, n_test=40)
 utils.train.settings = functools.partial(utils.train.settings, steps=12)
 utils.measure.sweep = functools.partial(utils.measure.sweep, steps=4)
 """  # the capstone trains for minutes; whether it learns is asked where it is solved
 
 
 def elsewhere(notebook, folder, small=False):
-    """The notebook with its runs in another folder, and short ones if they are to be small."""
+    """The notebook with what it writes in another folder, and short runs if they are to be small."""
     for cell in notebook.cells:
         if 'RUNS = Path("runs")' in cell.source:
-            cell.source = cell.source.replace('Path("runs")', f"Path({str(folder)!r})")
-            cell.source = SMALL * small + cell.source
-        cell.source = cell.source.replace('"weights.safetensors")\n', f"{str(folder / 'weights.safetensors')!r})\n")
+            cell.source = f"import os\nos.chdir({str(folder)!r})\n" + SMALL * small + cell.source
     return notebook
 
 

@@ -86,7 +86,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch, learn
     assert rest.steps_done == 6 and toys.equal(toys.weights_of(whole), toys.weights_of(rest))
     told = [[(row["step"], row.get("loss"), row.get("grad_norm")) for row in run.log] for run in (whole, rest)]
     assert told[0] == told[1]
-    assert rest.report["parts"]["AdamW"] == (parts.YOURS if kernels == "own" else "torch's")
+    assert rest.report["parts"]["AdamW"] == (parts.YOURS if kernels == "own" else "torch's fused")
 
 
 def test_parts_that_changed_since_are_named(tmp_path, monkeypatch, learners):

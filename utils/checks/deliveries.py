@@ -166,7 +166,12 @@ def _bytes_of(path):
         raise handed_in.NotAccepted(f"a path is expected, this is of type {type(path).__name__}")
     path = Path(path)
     if not path.is_file():
-        raise handed_in.NotAccepted(f"there is no file {path}")
+        what = "is a folder: the file in it is meant" if path.is_dir() else "is not there"
+        raise handed_in.NotAccepted(f"{path} {what}")
+    if path.absolute() != Path(handed_in.FILE).absolute():
+        raise handed_in.NotAccepted(
+            f"{path} is not what is handed in: copy it to {handed_in.FILE}, beside this notebook"
+        )
     if path.stat().st_size > handed_in.MOST:
         size = f"{path.stat().st_size / 1e6:.1f} MB, and at most {handed_in.MOST / 1e6:.0f} MB are taken"
         raise handed_in.NotAccepted(f"it has {size}")

@@ -12,6 +12,7 @@ from utils.measure.clock import alternating
 from utils.measure.parts import part
 from utils.train.tasks import evaluating
 
+SMALL = 1_000_000  # parameters; the matrices of a step are then too small to be shared out
 SAID = {True: "the same tokens", False: "OTHER TOKENS"}
 
 
@@ -37,7 +38,22 @@ def generation(model, prompt, stream=None, n_tokens=None, bandwidth=None):
     model = copy.deepcopy(model).cpu().eval()
     prompt, room = prompt.cpu(), model.config.max_len - prompt.shape[1]
     n_tokens = min(room, n_tokens or room)
-    return [_tried(measure, model, prompt, n_tokens, stream, bandwidth) for measure in (_cached, _speculative, _int8)]
+    with _threads_for(model):
+        return [
+            _tried(measure, model, prompt, n_tokens, stream, bandwidth) for measure in (_cached, _speculative, _int8)
+        ]
+
+
+@contextlib.contextmanager
+def _threads_for(model):
+    """One thread for a small model: on a busy machine, threads that wait for each other cost more than they bring."""
+    before = torch.get_num_threads()
+    try:
+        if sum(parameter.numel() for parameter in model.parameters()) < SMALL:
+            torch.set_num_threads(1)
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _tried(measure, *given):

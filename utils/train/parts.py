@@ -145,7 +145,7 @@ def trainer_parts(config, quiet=False):
     if config.kernels == "fused":
         found["clip_grad_norm_"] = (nn.utils.clip_grad_norm_, "torch's")
     if config.kernels == "own":
-        step, whose = take("train_step", quiet)
+        step, whose = take("train_step", quiet=True)  # where it is not yours, the trainer's runs
         if whose == YOURS:
             found["train_step"] = (step, whose)
     return {name: part for name, (part, _) in found.items()}, {name: whose for name, (_, whose) in found.items()}

@@ -96,6 +96,7 @@ def lines(papers):
     )
     if peak:
         expected = papers["memory_expected_mib"]
-        yield f"Memory: at most {peak:,.0f} MiB {papers['memory_peak_is']}; {expected:,.0f} were expected"
+        rest = "" if "GPU" in papers["memory_peak_is"] else " for the model, without what torch keeps for itself"
+        yield f"Memory: at most {peak:,.0f} MiB {papers['memory_peak_is']}; {expected:,.0f} were expected{rest}"
     if not papers["can_be_handed_in"]:
         yield f"! These weights cannot be handed in: {papers['why_not']}"

@@ -110,7 +110,10 @@ class _Picture:
         from utils.lesson import image
         from utils.plots.phase7_training import loss_curve
 
-        page = HTML(image(loss_curve(rows), f"The loss of training so far: {rows[-1].get('loss', 0):.3f}"))
+        losses = [row["loss"] for row in rows if "loss" in row]
+        alt = f"The training loss of track {self.track} against the step"
+        alt += f": it began at {losses[0]:.3f} and is now {losses[-1]:.3f}." if losses else ", not measured yet."
+        page = HTML(image(loss_curve(rows), alt))
         if self.handle is None:
             self.handle = display(page, display_id=True)
         else:

@@ -75,7 +75,7 @@ register(
         shift("offset -2", -2, 6, base=37.0),
         shift("offset 0", 0, 4, base=37.0),
         shift("width 2", 5, 2, base=37.0),
-        shift("offset -7, the usual base", -7, 4),
+        shift("offset -21, the usual base", -21, 8),
         shift("base 100, an int", 2, 10, base=100),
         shift("float32", 3, 6, base=37.0, dtype="float32"),
         refusal("width 5", dict(offset=1, d_model=5)),

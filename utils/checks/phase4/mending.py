@@ -137,10 +137,11 @@ register(
         case("a mask for each sentence", X | dict(attn_mask=mask(2, 7, 7)), init=THREE),
         case("as many sentences as heads", dict(x=(3, 5, 12), attn_mask=mask(3, 5, 5)), init=THREE),
         case(
-            "masks, then none",
+            "masks, then none, in training without dropout",
             dict(x=(1, 4, 12), attn_mask=mask(1, 4, 4)),
             then=(X, dict(x=(2, 2, 12), attn_mask=mask(2, 2, 2))),
             init=dict(d_model=12, n_heads=2, d_head=3),
+            train=True,
         ),
         case("dropout 0.7 in eval", X, init=THREE | dict(dropout=0.7)),
         dropout_case(0.4, "training, p = 0.4"),
