@@ -1136,7 +1136,7 @@ class KVCache:
         ### BEGIN SOLUTION
         if layer not in range(len(self.filled)):
             raise ValueError(f"there is no layer {layer}")
-        t = k.shape[-2]
+        _, _, t, _ = k.shape  # another number of axes is a ValueError by itself
         if t < 1 or k.shape != v.shape or k.shape != (*self.shape[:2], t, self.shape[3]):
             raise ValueError(f"k and v have the wrong shape: {tuple(k.shape)}, {tuple(v.shape)}")
         start, end = self.filled[layer], self.filled[layer] + t
@@ -1586,17 +1586,15 @@ def fit_power_law(sizes, losses):
     def line(floor):
         y = (losses - floor).log()
         slope = ((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum()
-        guess = floor + (y.mean() + slope * (x - x.mean())).exp()
+        height = y.mean() - slope * x.mean()
+        guess = floor + (height + slope * x).exp()
         error = (guess / losses - 1).square().sum()
-        return error.item(), floor, (y.mean() - slope * x.mean()).exp().item(), -slope.item()
+        return error.item(), floor, height.exp().item(), -slope.item()
 
-    low, high = 0.0, losses.min().item() * (1 - 1e-6)
-    for _ in range(6):  # each time a twentieth of the range is left
-        tried = [line(low + (high - low) * step / 40) for step in range(41)]
-        best = min(range(41), key=lambda step: tried[step][0])
-        width = (high - low) / 40
-        low, high = low + max(best - 1, 0) * width, low + min(best + 1, 40) * width
-    _, floor, a, alpha = tried[best]
+    low, step = 0.0, losses.min().item() / 40
+    for _ in range(6):
+        _, floor, a, alpha = min(line(low + n * step) for n in range(41))  # the least error; nan is never less
+        low, step = floor - step, step / 20  # from neighbour to neighbour, in finer steps
     return {"E": floor, "A": a, "alpha": alpha}
     ### END SOLUTION
 

@@ -1,5 +1,7 @@
 """generate: text from a model, with a cache and without."""
 
+from functools import partial
+
 import torch
 
 from utils import oracle
@@ -32,14 +34,20 @@ def both_ways(name, steps, **options):
     return case(name, first, then=(second,), grad=False, kind="chance", judge=rules_cache.same_text_twice)
 
 
+def left_out(name, steps, option, default, **options):
+    """Without an option and with its default, from equal seeds."""
+    first, second = (text(steps, copy=number, **options) for number in (0, 1))
+    judge = partial(rules_cache.same_text_twice, how=f"without {option} and with {option}={default}")
+    return case(name, first, then=(second | {option: default},), grad=False, kind="chance", judge=judge)
+
+
 def tokens_fed(name, steps, prompt, use_cache):
     """The last token drawn need not be fed; whoever feeds it once more loses nothing."""
     batch, length = prompt.shape
     lengths = [length + step for step in range(steps + 1)]
     least, most = (length + steps - 1, length + steps) if use_cache else (sum(lengths[:-1]), sum(lengths))
-    told = text(
-        steps, prompt, temperature=0.0, generator=None, use_cache=use_cache, model=MODEL | dict(counts="followed")
-    )
+    asked = None if use_cache else False  # True is the default, and not handed over
+    told = text(steps, prompt, temperature=0.0, generator=None, use_cache=asked, model=MODEL | dict(counts="followed"))
     judge = rules_cache.fed_in_all(batch * least, batch * most)
     return case(name, told, grad=False, mutates="model", judge=judge)
 
@@ -168,6 +176,7 @@ register(
         greedy("hot, but a tiny top_p", 3, prompt=SEVERAL, temperature=4.0, top_p=1e-9),
         both_ways("equal seeds, hot", 4, temperature=3.0),
         both_ways("equal seeds, cool, top_k and top_p", 4, prompt=SEVERAL, temperature=0.9, top_k=5, top_p=0.9, seed=8),
+        left_out("temperature left out", 4, "temperature", 1.0, prompt=SEVERAL),
         frequencies("how often which two tokens follow", 1200, temperature=0.5, top_k=2),
         tokens_fed("tokens fed with the cache", 5, PROMPT, use_cache=True),
         tokens_fed("tokens fed without the cache", 5, PROMPT[:2], use_cache=False),

@@ -173,7 +173,7 @@ def never_again(got, request):
     return not told.get("use_cache", True) and fed(answers(got)[0]) <= batch * (length + steps)
 
 
-def same_text_twice(got, settled):
+def same_text_twice(got, settled, how="with and without the cache"):
     """Judge two calls with equal seeds, one with the cache and one without: are the texts alike, and real draws?"""
     first, second = answers(got)
     wanted = answers(settled)[0]
@@ -181,7 +181,7 @@ def same_text_twice(got, settled):
         if not isinstance(text, torch.Tensor) or text.shape != wanted.shape or text.dtype != wanted.dtype:
             return f"tokens of shape {tuple(wanted.shape)}", "something else"
     if not torch.equal(first, second):
-        return "the same text with and without the cache, from equal seeds", "another one"
+        return f"the same text {how}, from equal seeds", "another one"
     return None
 
 
