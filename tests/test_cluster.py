@@ -109,7 +109,7 @@ def test_what_kills_every_worker_is_given_up(local, monkeypatch):
     monkeypatch.setattr(local.cluster.scheduler, "allowed_failures", 0)
     monkeypatch.setattr(cluster, "DEATHS", 2)
     monkeypatch.setattr(cluster, "_mark", lambda *arguments: __import__("os")._exit(1))
-    task = SimpleNamespace(phase=PHASE, student="ann", result=None, notebook=nbformat.v4.new_notebook())
+    task = SimpleNamespace(phase=PHASE, student="ann", file=None, result=None, notebook=nbformat.v4.new_notebook())
     with Cluster(Desk(None, Limits(), "none"), local.scheduler.address) as marks:
         ((_, error),) = marks.marked([task])
     assert str(error) == "the workers that marked it died each time"
