@@ -6,13 +6,13 @@ is that call, `again` every later one, `wrong` a failing check with its diagnosi
 
 import argparse
 import datetime
-import json
 import platform
 import statistics
 import time
 
 import torch
 
+from benchmarks.kept import keep
 from utils.checks import EXERCISES, evaluate
 
 RUNS = 7
@@ -49,8 +49,8 @@ def main():
         key: round(statistics.median(row[key] for row in table.values()), 4) for key in ("first", "again", "wrong")
     }
     print(f"{'median':22}" + "".join(f"{key} {seconds * 1000:6.0f} ms   " for key, seconds in medians.items()))
-    if options.out:
-        result = {
+    keep(
+        {
             "date": datetime.date.today().isoformat(),
             "device": platform.processor() or platform.machine(),
             "python": platform.python_version(),
@@ -58,9 +58,9 @@ def main():
             "threads": torch.get_num_threads(),
             "seconds": table,
             "median": medians,
-        }
-        with open(options.out, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=1)
+        },
+        options.out,
+    )
 
 
 if __name__ == "__main__":

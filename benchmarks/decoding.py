@@ -7,12 +7,12 @@ which their weights can be read at all; eagerly, as a CUDA graph, compiled, and 
 
 import argparse
 import datetime
-import json
 import statistics
 import time
 
 import torch
 
+from benchmarks.kept import keep
 from benchmarks.rivals import NotThere, Transformers
 from benchmarks.static_decoder import Recorded, StaticDecoder, floor_seconds, greedy, kernels_of, to_int8
 from utils import measure, oracle
@@ -229,10 +229,7 @@ def main(arguments=None):
     except NotThere as error:
         print(f"✗ {error}")
         result["left_out"] = str(error)
-    if options.out:
-        with open(options.out, "w", encoding="utf8") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
+    keep(result, options.out)
     return result
 
 

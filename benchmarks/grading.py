@@ -37,6 +37,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from autograde.course import ROOT
+from benchmarks.kept import keep
 from benchmarks.synthetic import KINDS, PHASE, copy_of, hand_in, handed_in, is_check, scores
 from utils.workspace import PHASES
 
@@ -345,8 +346,7 @@ def main(arguments=None):
             kept.setdefault("more", {})[name] = found
         else:
             kept |= found
-        if options.out:
-            options.out.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+        keep(kept, options.out)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ as many tokens.
 
 import argparse
 import datetime
-import json
 import statistics
 import tempfile
 
+from benchmarks.kept import keep
 from benchmarks.training import byte_stream
 from utils import measure
 from utils.data import python_source, token_stream, translation
@@ -95,10 +95,7 @@ def main(arguments=None):
     result |= {name: summary(found) for name, found in rows.items()}
     result["compressors"] = {name: round(bits, 4) for name, bits in measure.compressors(source).items()}
     print("compressors: " + "  ".join(f"{name} {bits}" for name, bits in result["compressors"].items()))
-    if options.out:
-        with open(options.out, "w", encoding="utf8") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
+    keep(result, options.out)
     return result
 
 

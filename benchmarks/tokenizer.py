@@ -15,6 +15,7 @@ from collections import Counter
 from pydoc_data import topics
 
 from autograde.kill_matrix import namespace, solution_cells
+from benchmarks.kept import keep
 from utils import oracle
 
 SIZE, VOCABULARY = 9_000_000, 4096
@@ -81,9 +82,7 @@ def main():
     report = measure(options.bytes, options.vocabulary)
     report |= {"python": platform.python_version(), "machine": platform.machine(), "date": str(datetime.date.today())}
     print(json.dumps(report, indent=1))
-    if options.out:
-        with open(options.out, "w", encoding="utf-8") as file:
-            file.write(json.dumps(report, indent=1) + "\n")
+    keep(report, options.out)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ machine hits both, and their losses can be compared.
 import argparse
 import dataclasses
 import datetime
-import json
 import statistics
 import time
 
 import numpy as np
 import torch
 
+from benchmarks.kept import keep
 from benchmarks.rivals import NanoGPT, NotThere
 from utils import measure, oracle
 from utils.data import python_source
@@ -207,10 +207,7 @@ def main(arguments=None):
             print(told(result["rows"][-1]), flush=True)
     except NotThere as error:
         raise SystemExit(f"✗ {error}") from None
-    if options.out:
-        with open(options.out, "w", encoding="utf8") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
+    keep(result, options.out)
     return result
 
 

@@ -238,7 +238,8 @@ def test_in_the_notebook_the_file_is_named_by_the_function(tmp_path, monkeypatch
     Path("runs").mkdir()
     for place in (FILE, f"runs/{FILE}"):
         Path(place).write_bytes(packed(learned[0]))
-    assert evaluate(NAME, lambda: tmp_path / FILE).passed and evaluate(NAME, lambda: FILE).passed
+    for spelt in (FILE, tmp_path / FILE, f"runs/../{FILE}"):
+        assert evaluate(NAME, lambda spelt=spelt: spelt).passed
 
     def stub():
         raise NotImplementedError
@@ -253,6 +254,9 @@ def test_in_the_notebook_the_file_is_named_by_the_function(tmp_path, monkeypatch
     ):
         report = evaluate(NAME, obj)
         assert report.score == 0 and words in report.message
+    os.remove(FILE)
+    os.symlink(f"runs/{FILE}", FILE)
+    assert "it is a link" in evaluate(NAME, lambda: FILE).message
 
 
 def test_check_says_how_many_were_right(tmp_path, monkeypatch, capsys, learned):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.lessons import Lesson
 from tests.own_work import BLANK, GOOD, UNSCALED, WEIGHTS
-from utils import mycode, oracle
+from utils import oracle
 from utils.checks import evaluate
 from utils.mycode import mine
 
@@ -22,14 +22,12 @@ SOLVED = [cell.source for cell in LESSON.code if "exercise" in cell.metadata]
 
 
 @pytest.fixture
-def course(tmp_path, monkeypatch):
-    """A course folder of its own, the kernel running in the folder of phase 4."""
-    here = tmp_path / "my_work" / "phase4_blocks"
-    here.mkdir(parents=True)
+def course(course, monkeypatch):
+    """The same, the kernel running in the folder of phase 4."""
+    here = course / "my_work" / "phase4_blocks"
+    here.mkdir()
     monkeypatch.chdir(here)
-    monkeypatch.setattr(mycode, "course_root", lambda: tmp_path)
-    monkeypatch.setattr(mycode, "_cache", {})
-    return tmp_path
+    return course
 
 
 def save(course, phase, *cells):

@@ -239,7 +239,8 @@ predict("memory", "GPT-2 small (124 million weights), batch 16, 1,024 tokens. Wh
 #   `bytes_per_element` is. **Activations** take `bytes_per_element` each. A block keeps for each token: both norms' inputs and
 #   outputs, q, k, v, the mixed heads, and two vectors of width d_ff, before and after the activation function. Without a fused
 #   kernel also the attention weights: one number for each head and key. **Logits**: each, and its gradient, 4 bytes.
-# - **Allowed** your `count_parameters(config)`, which returns a dict with a `"total"`. **Raise** `ValueError` if `config.src_vocab_size` is given.
+# - **Allowed** your `count_parameters(config)`, which returns a dict with a `"total"`. **Raise** `ValueError` if
+#   `config.src_vocab_size` is given.
 # - **Done when** the check below passes.
 #
 # <details><summary>Hint 1 · where</summary>Three parts need only the number of parameters; two need the number of tokens,
@@ -394,9 +395,9 @@ with need("overfit_one_batch"):
           f"after 60 steps {losses[-1]:.4f}")
 
 # %% [markdown]
-# It learns. And the first number is a test of its own: who spreads the guess evenly over the vocabulary loses ln of its size. A
-# little above means guesses that are too sure, as here, where the rows of a small model are drawn with a large spread; far above,
-# the weights are too large; **below** it, before a single step, the model has seen the answer.
+# It learns. And the first number is a test of its own: who spreads the guess evenly over the vocabulary loses ln of its size.
+# Above it, guesses are too sure: here a little, since a small model's rows are drawn with a large spread; a loss of 50 would say
+# that the weights are far too large. Clearly **below** it, before a single step, the model sees the answer.
 
 # %% [markdown]
 # ---
@@ -542,13 +543,14 @@ with need("evaluate"):
         """Expects what followed this token the last time that it stood in the window."""
 
         def forward(self, tokens):
-            row, followed = tokens[0].tolist(), {}
-            logits = torch.zeros(1, len(row), 40)
-            for place, token in enumerate(row):
-                if place:
-                    followed[row[place - 1]] = token
-                if token in followed:
-                    logits[0, place, followed[token]] = 8.0
+            logits = torch.zeros(*tokens.shape, 40)
+            for number, row in enumerate(tokens.tolist()):
+                followed = {}
+                for place, token in enumerate(row):
+                    if place:
+                        followed[row[place - 1]] = token
+                    if token in followed:
+                        logits[number, place, followed[token]] = 8.0
             return logits
 
     text = torch.randperm(40, generator=torch.Generator().manual_seed(0)).repeat(25)  # 40 words, always in one order
@@ -557,8 +559,8 @@ with need("evaluate"):
         print(f"windows of {seq_len:3}: {count} targets, mean {total / count:.3f}")
 
 # %% [markdown]
-# One model, one text, five losses. Longer windows give more targets something to look back at, so a reported loss names its
-# window.
+# One model, one text. A window of up to 40 words holds none of them twice, so nothing in it can be remembered; longer ones give
+# more targets something to look back at. A reported loss names its window.
 
 # %% [markdown]
 # ---
@@ -732,9 +734,9 @@ reveal("after-90-s", "translate sentences it has never seen", "No sentence of a 
 reveal("hardest-split", "length", "Is it so in your run, too?")
 
 # %% [markdown]
-# The short lines are 95 % bounds: of 1,000 sentences all right still allows a rate of 99.6 %. (Iid has 1,000, the others 300.) If the long sentences
-# are poor, think of positions: places beyond the tenth word were never trained. And what do equal bars for iid and compositional
-# say: does the model know words and rules, or pairs of words?
+# The short lines are 95 % bounds: even 1,000 sentences, all of them right, allow a rate of 99.6 %. (Iid has 1,000, the others
+# 300.) If the long sentences are poor, think of positions: places beyond the tenth word were never trained. And what do equal
+# bars for iid and compositional say: does the model know words and rules, or pairs of words?
 
 # %% [markdown]
 # ---

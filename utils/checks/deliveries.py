@@ -164,14 +164,16 @@ def _bytes_of(path):
     """What stands in the file. Raises NotAccepted."""
     if not isinstance(path, (str, os.PathLike)):
         raise handed_in.NotAccepted(f"a path is expected, this is of type {type(path).__name__}")
-    path = Path(path)
+    path = Path(os.path.abspath(path))
     if not path.is_file():
         what = "is a folder: the file in it is meant" if path.is_dir() else "is not there"
         raise handed_in.NotAccepted(f"{path} {what}")
-    if path.absolute() != Path(handed_in.FILE).absolute():
+    if path != Path(handed_in.FILE).absolute():
         raise handed_in.NotAccepted(
             f"{path} is not what is handed in: copy it to {handed_in.FILE}, beside this notebook"
         )
+    if path.is_symlink():
+        raise handed_in.NotAccepted("it is a link, and what it points to stays here: copy the file itself")
     if path.stat().st_size > handed_in.MOST:
         size = f"{path.stat().st_size / 1e6:.1f} MB, and at most {handed_in.MOST / 1e6:.0f} MB are taken"
         raise handed_in.NotAccepted(f"it has {size}")
