@@ -33,6 +33,7 @@ def memory_bars(found, what, limit=None):
     if limit:
         axes.axhline(limit / 1e9, color=INK, linestyle="--", linewidth=1)
         where = dict(transform=axes.get_yaxis_transform(), va="bottom", fontsize=8.5, color=INK)
+        where["bbox"] = dict(facecolor=figure.get_facecolor(), edgecolor="none", pad=1.5)  # it may lie over a bar
         axes.text(0.01, limit / 1e9, f"this machine: {limit / 1e9:g} GB", **where)
     axes.set(xlabel=what, ylabel="GB", ylim=(0, 1.15 * max([*bottom, (limit or 0) / 1e9])))
     axes.set_title("What a training step holds in memory")
