@@ -215,7 +215,7 @@ def the_states_own_tensors(state, model, optimizer, generator):
     return put_back(state, None, optimizer, generator)
 
 
-@wrong("restore_state", says="the optimizer holds the old weights: write into them, no assign=True")
+@wrong("restore_state", says="the optimiser holds the old weights: write into them, no assign=True")
 def assigned(state, model, optimizer, generator):
     model.load_state_dict(state["model"], assign=True)
     return put_back(state, None, optimizer, generator)

@@ -174,7 +174,7 @@ def the_generator_itself(model, optimizer, generator, step):
     return state_of(model, optimizer, generator, step, generator=generator)
 
 
-@wrong("restore_state", says="the optimizer holds the old weights: write into them, no assign=True")
+@wrong("restore_state", says="the optimiser holds the old weights: write into them, no assign=True")
 def copies_for_the_model(state, model, optimizer, generator):
     model.load_state_dict(copy.deepcopy(state["model"]), assign=True)
     return put_back(state, None, optimizer, generator)

@@ -244,7 +244,7 @@ register(
         "the state is needed again: read from it, take nothing out": Spotted(
             rules.missing_a_second_time, used_up, certain=True
         ),
-        "the optimizer holds the old weights: write into them, no assign=True": Replays(
+        "the optimiser holds the old weights: write into them, no assign=True": Replays(
             restorer(model=assigned), restorer(model=copies_assigned)
         ),
         "the model must not write into the state: copy the numbers": Replays(
