@@ -1146,7 +1146,7 @@ show(plots.crossover(points),
      "kernel is faster.")
 
 # %% [markdown] reflect="mfu"
-# Up to which length would you keep your own attention? Your sentence:
+# Is there a length up to which you would keep your own attention? What speaks for it besides the time? Your sentence:
 
 # %% [markdown]
 # ---
