@@ -419,7 +419,7 @@ reveal("leaky", "it reads the answer", "Text is not that predictable. Celebrate 
 # ### Exercise 7.6 · `sees_targets` · more · about 15 min
 # - **Build** the test: does any logit at a place depend on a token that comes **later** in its row? Return True or False.
 # - `model(tokens)` is (batch, seq_len, vocab_size). Keep the tokens you were given in front of whatever you change: some leaks
-#   show only there. Keep the row's length, too: a model may look at it, innocently. Differences up to 1e-6 are rounding.
+#   show only there. Differences up to 1e-6 are rounding.
 # - Eval mode, no gradients; flags, tokens and random state as before.
 # - **Done when** the check below passes, all or nothing. It runs your test on two dozen models. Some are innocent, and one of those
 #   is very good.

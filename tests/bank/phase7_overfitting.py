@@ -355,7 +355,7 @@ def all_later_ones(model, tokens):
     return False
 
 
-@wrong("sees_targets", says="a row keeps its length: change its tokens, do not cut them off")
+@right("sees_targets", why="a prefix must be answered as the whole row is")
 def by_prefixes(model, tokens):
     with quietly(model), torch.no_grad():
         whole = model(tokens)

@@ -109,7 +109,7 @@ def half_by_half(model, tokens):
         return bool(moved(model, tokens, other)[:half].any())
 
 
-@wrong("sees_targets", says="a row keeps its length: change its tokens, do not cut them off")
+@right("sees_targets", why="token by token, as it would be written, against one pass")
 def token_by_token_read(model, tokens):
     with quietly(model), torch.no_grad():
         whole = model(tokens)

@@ -286,17 +286,20 @@ def ablated(difference, keep=lambda eye: 1 - eye, bias=True):
     return wrong
 
 
-def slope(mha, x, loss):
-    """How the loss moves with a gate on each head: another quantity."""
+def slope(mha, x, loss, backward=False):
+    """How the loss moves with a gate on each head: another quantity. backward: parameters get gradients, too."""
     gates = torch.ones(mha.n_heads, dtype=x.dtype, requires_grad=True)
 
     def gate(layer, args):
         return ((args[0].unflatten(-1, (mha.n_heads, -1)) * gates[:, None]).flatten(-2),)
 
     hook = mha.w_o.register_forward_pre_hook(gate)
-    (found,) = torch.autograd.grad(loss(mha(x)), gates)
+    if backward:
+        loss(mha(x)).backward()
+    else:
+        (gates.grad,) = torch.autograd.grad(loss(mha(x)), gates)
     hook.remove()
-    return found
+    return gates.grad
 
 
 def hooked_for_good(mha, x, loss):
@@ -367,7 +370,10 @@ register(
         "that is the loss, not how much it rises": ablated(lambda without, whole: without),
         "a share of the loss was not asked": ablated(lambda without, whole: (without - whole) / whole),
         "a slope is not an ablation: switch the head off": Replays(
-            slope, lambda mha, x, loss: -slope(mha, x, loss), lambda mha, x, loss: slope(mha, x, loss).abs()
+            slope,
+            lambda mha, x, loss: -slope(mha, x, loss),
+            lambda mha, x, loss: slope(mha, x, loss).abs(),
+            partial(slope, backward=True),
         ),
         "one head at a time: put it back before the next one": ablated(
             lambda without, whole: without - whole, keep=lambda eye: 1 - eye.cumsum(0).clamp(max=1)

@@ -218,20 +218,6 @@ def one_border(tokens, vocab):
     yield half, other
 
 
-def cut_off(model, tokens):
-    """Is a prefix answered otherwise than the whole row?"""
-    flags = [(part, part.training) for part in model.modules()]
-    model.eval()
-    with torch.no_grad():
-        logits = model(tokens)
-        found = any(
-            bool(((model(tokens[:, :place]) - logits[:, :place]).abs() > 1e-6).any())
-            for place in range(1, tokens.shape[1])
-        )
-    awake(model, flags, "parts")
-    return found
-
-
 def last_place(tokens, vocab):
     yield from list(each_place(tokens, vocab))[-1:]
 
@@ -319,7 +305,6 @@ register(
         model("strictly the past", "past", seed=2),
         model("a window of three", "window", seed=3),
         model("each token by itself", "itself", seed=4),
-        model("causal, and it looks at how long a row is", by_length=0.3, seed=25),
         model("learned by heart, and right", bonus=9.0, tokens=rows(3, 9, counting=True), seed=5),
         model("causal, handed over in train mode, but for a part", dropout=0.5, training=True, frozen=True, seed=6),
         model("causal, with rounding", rounding=1e-9, seed=7),
@@ -357,7 +342,6 @@ register(
         "a small leak is one, too": Replays(*(asks(each_place, before, limit=limit) for limit in (1e-3, 1e-2, 0.1, 1))),
         "only one later token was changed": Replays(asks(last_place, before), asks(second_place, before)),
         "one border is not enough: try every place": asks(one_border, before),
-        "a row keeps its length: change its tokens, do not cut them off": cut_off,
         "all rows count, not the first alone": Replays(*(of_row(number) for number in (0, -1))),
         "a token must be below vocab_size: go round with %": Spotted(rules.token_beyond, asks(one_more, before)),
         "only the first place was watched": asks(all_after_the_first, before),
