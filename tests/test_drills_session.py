@@ -289,3 +289,25 @@ def test_a_review_costs_the_same_with_forty_times_the_cards(tmp_path, clock):
     large = steps_per_review(tmp_path / "large.db", clock, 800, 8_000)
     assert small["statements"] == large["statements"] < 20
     assert large["steps"] < 1.5 * small["steps"]
+
+
+def test_a_page_left_open_over_night_has_the_new_day(store, clock):
+    """Two new cards a day, done; the page stays open, and at four in the morning: two more, without a new start?"""
+    session = Session([choice(f"phase2/c{n}") for n in range(5)], store, clock, new_per_day=2)
+    for _ in range(2):
+        session.answer(session.next().right)
+    assert session.waiting()[1] == 0 and session.next() is None
+    clock.turn(hours=7)
+    assert session.waiting()[1] == 2 and session.next().card.id == "phase2/c2"
+
+
+def test_two_fronts_share_the_new_cards_of_a_day(tmp_path, clock):
+    """A notebook and a terminal side by side, three new cards a day: three together, none twice?"""
+    cards, path = [choice(f"phase2/c{n}") for n in range(9)], tmp_path / "workbook.db"
+    with Store(path) as here, Store(path) as there:
+        notebook, terminal = (Session(cards, one, clock, new_per_day=3) for one in (here, there))
+        for session in (notebook, terminal, notebook):
+            session.answer(session.next().right)
+        assert notebook.waiting() == terminal.waiting() == (0, 0)
+        assert notebook.next() is None and terminal.next() is None
+        assert len({event.subject for event in here.events("review")}) == 3

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from utils.drills.pages import closing
+from utils.drills.pages import closing, when
 from utils.drills.replies import SELF_JUDGED, ask, judge, solved
 from utils.drills.schedule import Schedule, day_of, now
 from utils.drills.store import Event
@@ -51,13 +51,15 @@ class Session:
     the same numbers and what was typed.
     """
 
+    LATER, ENDS = "Later", False  # what the key of skipping is called; may it be ended before the last card?
+
     def __init__(self, deck, store, clock=now, new_per_day=NEW_PER_DAY, seed=None):
         self.deck = {card.id: card for card in deck}
         self.store, self.clock, self.schedule = store, clock, Schedule(store, clock)
         self.asked, self.typed, self.tries, self.done = None, "", 0, []
         self._seeds = random.Random(seed)
-        self._began, self._kept, self._turn = clock(), 0.0, 0
-        self._allowed = new_per_day - store.begun_since(day_of(clock()).timestamp())
+        self._began, self._stopped, self._kept, self._turn = clock(), None, 0.0, 0
+        self._per_day = new_per_day
         self._read()
 
     # ---- asking ----
@@ -104,13 +106,22 @@ class Session:
             self._keep()
 
     def seconds(self):
-        """How long the card has been on the table."""
-        return (self.clock() - self._began).total_seconds()
+        """How long the card has been on the table; while its model answer is read the clock stands still."""
+        return ((self._stopped or self.clock()) - self._began).total_seconds()
+
+    def moment(self):
+        """What is to be said aloud at this moment; of a drill nothing."""
+        return ""
+
+    def comes_back(self, feedback):
+        """When the card that was answered is asked again, a sentence."""
+        return f"It comes back {when(feedback.due, self.clock())}."
 
     # ---- answering ----
 
     def model_answer(self):
-        """The model answer, to tick the rubric by: of a recall or design card."""
+        """The model answer, to tick the rubric by: of a recall or design card. From here on it is being read."""
+        self._stopped = self._stopped or self.clock()
         return self.asked.card.answer
 
     def answer(self, reply):
@@ -182,7 +193,7 @@ class Session:
 
     def _put(self, card, seed):
         self.asked = ask(card, seed)
-        self.typed, self.tries, self._began = "", 0, self.clock()
+        self.typed, self.tries, self._began, self._stopped = "", 0, self.clock(), None
 
     def _keep(self):
         kept = {"seed": self.asked.seed, "typed": self.typed, "tries": self.tries, "seconds": self.seconds()}
@@ -208,12 +219,13 @@ class Session:
             self._due[card] = max(self._due.get(card, 0), self.clock().timestamp() + 600)
 
     def _refresh(self):
-        """Read again what another notebook or terminal has recorded meanwhile."""
-        if self.store.changed_elsewhere() != self._version:
+        """Read again what another notebook or terminal has recorded meanwhile; a new day brings new cards."""
+        if self.store.changed_elsewhere() != self._version or day_of(self.clock()) != self._day:
             self._read()
 
     def _read(self):
-        self._version = self.store.changed_elsewhere()
+        self._version, self._day = self.store.changed_elsewhere(), day_of(self.clock())
+        self._allowed = self._per_day - self.store.begun_since(self._day.timestamp())
         known = self.store.due_times()
         self._due = {card: due for card, due in known.items() if card in self.deck}
         self._new = dict.fromkeys(card for card in self.deck if card not in known)

@@ -7,7 +7,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Footer, Input, Label, Markdown, OptionList, SelectionList, Static, TextArea
 
-from utils.drills.pages import after, heading, model_answer, number_hint, reply_hint
+from utils.drills.pages import after, heading, model_answer, number_hint, reply_hint, verdict
 from utils.drills.replies import SELF_JUDGED, Unclear
 from utils.drills.store import StoreError
 
@@ -102,6 +102,8 @@ class DrillApp(App):
         Binding("ctrl+s,f2", "submit", "Answer", priority=True),
         Binding("ctrl+g,f3", "give_up", "I do not know", priority=True),
         Binding("ctrl+n,f4", "skip", "Later", priority=True),
+        Binding("ctrl+n,f4", "skip_for_good", "Skip", priority=True),
+        Binding("ctrl+t,f6", "end", "End", priority=True),
         Binding("ctrl+q,f10", "leave", "Stop", priority=True),
         Binding("pageup", "turn(-1)", show=False, priority=True),
         Binding("pagedown", "turn(1)", "Scroll", priority=True),
@@ -187,7 +189,7 @@ class DrillApp(App):
     async def _finish(self, feedback):
         self.done = feedback.final
         self.refresh_bindings()
-        await self._say(after(feedback, self.session))
+        await self._say(f"{verdict(feedback)[0]}\n\n{after(feedback, self.session)}")
         if feedback.final:
             self._reply.disabled = True
             await self.query(Ticks).remove()
@@ -202,6 +204,16 @@ class DrillApp(App):
         if not self.done:
             self.session.skip()
             await self._next()
+
+    async def action_skip_for_good(self):
+        await self.action_skip()
+
+    async def action_end(self):
+        """To the score sheet of an interview; once it is shown, out."""
+        if not self.query(Reply):
+            return self.exit()
+        self.session.end()
+        await self._next()
 
     async def action_forward(self):
         if not self.done:
@@ -229,9 +241,12 @@ class DrillApp(App):
 
     def check_action(self, action, parameters):
         """Which keys the last line shows: those of a card on the table, or those after it."""
+        ends = self.session.ENDS
         if action == "forward":
             return self.done
-        return not self.done if action in ("submit", "give_up", "skip", "pick") else True
+        if action == "end" or (action in ("skip", "skip_for_good") and ends != (action == "skip_for_good")):
+            return action == "end" and ends
+        return not self.done if action in ("submit", "give_up", "skip", "skip_for_good", "pick") else True
 
     # ---- what fields say ----
 
