@@ -72,7 +72,7 @@ def test_reading_an_answer_costs_no_time(store, clock):
     interview.answer(interview.asked.right)
     clock.turn(minutes=10)
     interview.next()
-    assert interview.seconds_left() == 42 * 60 and interview.status() == "42:00 left · junior interview, 2 of 2"
+    assert interview.seconds_left() == 42 * 60 and interview.status() == "42:00 left · 2 of 2"
 
 
 def test_the_sheet_says_what_to_study(store, clock):

@@ -202,7 +202,7 @@ def test_text_of_cards_is_never_html(store):
 def test_an_interview_is_drawn_by_the_same_panel(store):
     """The heading has its clock, the end its sheet?"""
     drill = Panel(Interview([choice()], store, "junior", Clock(), seed=1))
-    assert "45:00 left · junior interview, 1 of 1" in drill.head.value
+    assert "45:00 left · 1 of 1" in drill.head.value
     drill.options[drill.session.asked.right].click()
     drill.next.click()
     assert "Score sheet" in drill.prompt.value
@@ -238,7 +238,7 @@ def test_an_interview_begins_with_a_press(shows, capsys):
     """No level: a button each; pressed: the clock; run again: it is offered to go on with, first?"""
     start = notebook.Start(notebook.load_cards(), Store(), ("junior", "senior"), None)
     start.buttons[0].click()
-    assert "junior interview, 1 of 1" in start.box.children[0].children[2].value
+    assert "left · 1 of 1" in start.box.children[0].children[2].value
     notebook.interview("junior")
     assert "junior interview, 1 of 1" in shows[0]["text/plain"]
     notebook.interview("boss")

@@ -61,7 +61,7 @@ def _drill(phases, kinds, levels, unlock_all, new, interview):
             session = Session(open_cards(cards, passed_in(store), unlock_all), store, new_per_day=new)
         DrillApp(session).run()
         right = sum(score == 1 for _, score, _ in session.done)
-        typer.echo(f"{len(session.done)} cards answered, {right} right.")
+        typer.echo(f"{len(session.done)} card{'s' * (len(session.done) != 1)} answered, {right} right.")
 
 
 def _gone_on_with(store):

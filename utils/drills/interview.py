@@ -98,12 +98,8 @@ class Interview(Session):
 
     def status(self):
         number = min(len(self.plan), len(self.done) + len(self.skipped) + (self.asked is not None))
-        return f"{self._time()} · {self.level} interview, {number} of {len(self.plan)}"
-
-    def _time(self):
         left = self.seconds_left()
-        over = "time is over: finish this one" if self.asked else "time is over"
-        return f"{clock(left)} left" if left else over
+        return f"{f'{clock(left)} left' if left else 'time is over'} · {number} of {len(self.plan)}"
 
     def moment(self):
         """A sentence when few minutes are left, or none: once each; otherwise nothing."""

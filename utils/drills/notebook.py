@@ -22,7 +22,7 @@ from utils.drills.replies import SELF_JUDGED, Unclear, option_typed
 from utils.drills.session import NEW_PER_DAY, Session
 from utils.drills.store import Store, StoreError
 
-WIDE = {"width": "100%"}
+WIDE = {"width": "auto"}
 AUTO = {"width": "max-content"}
 UNSEEN = {"width": "1px", "height": "1px", "padding": "0", "margin": "0"}
 SETTLED = 0.4  # seconds without a letter
@@ -31,6 +31,7 @@ STYLE = """<style>
 .workbook-code textarea { font-family: monospace; white-space: pre; }
 .workbook-code.widget-textarea, .workbook-words.widget-textarea { flex-direction: column; }
 .workbook-code.widget-textarea label, .workbook-words.widget-textarea label { width: auto; text-align: start; }
+.workbook-code textarea, .workbook-words textarea { align-self: stretch; width: auto; }
 .workbook-card .widget-html-content { line-height: 1.5; }
 .workbook-card .widget-html-content p, .workbook-card .widget-html-content ol { margin: 0.4em 0; }
 .workbook-card .widget-html-content th, .workbook-card .widget-html-content td { padding: 0.1em 0.8em; }
@@ -239,6 +240,7 @@ class Panel:
             if self._turn.acquire(blocking=False):  # while code is being run the clock stands still
                 try:
                     self._refresh()
+                    self.session.beat()
                 finally:
                     self._turn.release()
             await asyncio.sleep(1)

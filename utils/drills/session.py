@@ -19,6 +19,7 @@ NEW_PER_DAY = 20  # more than that come back all at once some days later
 DUE_PER_NEW = 3  # cards that come back between two new ones
 AHEAD = timedelta(minutes=20)  # with nothing else to do, what is due so soon is asked now
 EVERY = 0.5  # seconds between two savings of a text that is being typed
+BEAT = 15  # seconds between two savings of the time on a card
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,11 @@ class Session:
         """Keep what is typed so far, at most twice a second."""
         self.typed = text
         if self.asked and (at_once or time.monotonic() - self._kept > EVERY):
+            self._keep()
+
+    def beat(self):
+        """To be called now and then: the time on a card is kept, too, when nothing is typed."""
+        if self.asked and time.monotonic() - self._kept > BEAT:
             self._keep()
 
     def seconds(self):
