@@ -8,7 +8,7 @@ from tests.drill_cards import Clock, choice, numeric, one_of_each, recall
 from utils.drills.card import LEVELS
 from utils.drills.interview import Interview, planned
 from utils.drills.session import Session
-from utils.drills.store import Store
+from utils.drills.store import Event, Store
 from utils.syllabus import headings
 
 
@@ -200,3 +200,16 @@ def test_an_interview_leaves_the_drill_its_card(store, clock):
     interview.skip()
     again = Session([numeric()], store, clock)
     assert again.next() == drill.asked and again.typed == "2*"
+
+
+def test_an_interview_does_not_promise_a_closed_card(store, clock):
+    """The exercise of one card has passed, of the other not: does each say truly when the drill asks it?"""
+    cards = [choice("phase2/a", exercise="sdpa"), choice("phase2/b", exercise="causal_mask")]
+    store.append(Event(1.0, "check", "sdpa", 1.0))
+    interview = Interview(cards, store, "junior", clock)
+    said = {}
+    for _ in cards:
+        card = interview.next().card
+        said[card.exercise] = interview.comes_back(interview.give_up())
+    assert said["sdpa"] == "In the drill it comes back in 10 minutes."
+    assert said["causal_mask"] == "It comes to the drill once its exercise has passed."

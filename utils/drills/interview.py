@@ -11,6 +11,7 @@ from collections import defaultdict
 from datetime import datetime, timedelta
 
 from utils.drills.card import LEVELS
+from utils.drills.deck import open_cards, passed_in
 from utils.drills.pages import clock
 from utils.drills.replies import ask
 from utils.drills.schedule import day_of, now
@@ -118,7 +119,9 @@ class Interview(Session):
         return f"{self.level} interview, {at} of {len(self.plan)}, {clock(max(0, left))} left"
 
     def comes_back(self, feedback):
-        return super().comes_back(feedback).replace("It comes", "In the drill it comes", 1)
+        if open_cards([self.done[-1][0].card], passed_in(self.store)):
+            return super().comes_back(feedback).replace("It comes", "In the drill it comes", 1)
+        return "It comes to the drill once its exercise has passed."
 
     def summary(self):
         return sheet(self)

@@ -143,6 +143,7 @@ class Panel:
         """The next card, or the page at the end."""
         asked = self.session.next()
         self._say("")
+        self.alarm.value = ""
         self.model.value, self.ticks.children, self.fields, self.options = "", (), [], []
         if asked is None:
             self.prompt.value, self.place.children = html(self.session.summary()), ()

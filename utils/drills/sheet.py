@@ -7,6 +7,10 @@ from utils.syllabus import headings
 from utils.workspace import PHASES
 
 SHOWN = 5  # sections named on the sheet
+BACK = (
+    "What was not known comes back in the drill, if its exercise has passed. All cards, passed or not: "
+    "`workbook drill --unlock-all`, or `drills(unlock_all=True)` in the notebook."
+)
 
 
 def sheet(interview):
@@ -22,9 +26,7 @@ def sheet(interview):
     if not answered and not interview.skipped:
         return "\n".join(lines)
     lines += ["", "## Study next", "", *study_next(interview), ""]
-    lines += (
-        ["What was not known comes back in the drill, a bit at a time."] if any(s < 1 for _, s, _ in answered) else []
-    )
+    lines += [BACK] if any(score < 1 for _, score, _ in answered) else []
     phase = sorted(answered, key=lambda one: one[0].phase)
     lines += _table("kind", answered, lambda card: KIND[card.kind]) if answered else []
     lines += (
