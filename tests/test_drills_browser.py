@@ -155,6 +155,11 @@ def test_three_cards_by_keyboard(lab):
         assert store.events(subject="phase2/c")[0].score == 1
 
 
+def kept_of_interview(home):
+    with Store(home / "workbook.db") as store:
+        return store.interview()["asked"]
+
+
 def test_an_interview_that_is_heard(lab):
     """Verdict, fault and last minutes told to a screen reader; labels; gone on with after a new run; a sheet?"""
     notebook, home = lab
@@ -174,14 +179,16 @@ def test_an_interview_that_is_heard(lab):
     hands.hears("alert", "is not read as a number")
     notebook.run(3)
     hands.hears("alert", "10 minutes left")
+    notebook.until(lambda: kept_of_interview(home)["typed"] == "many", "the last letters kept")
     notebook.run(2)
     hands.reads("broken off today: junior interview, 2 of 3")
     hands.press("Go on")
     hands.has_in_sight("Two and two?")
-    assert hands.place.get_by_label("Your answer").input_value() == "many"
+    kept = hands.place.get_by_label("Your answer")
+    assert kept.input_value() == "many"
     notebook.run(4)
     hands.hears("alert", "The time is over")
-    hands.place.get_by_label("Your answer").focus()
+    kept.focus()
     hands.keyboard.press("Control+A")
     hands.type("4")
     hands.keyboard.press("Enter")

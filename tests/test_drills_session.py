@@ -311,3 +311,14 @@ def test_two_fronts_share_the_new_cards_of_a_day(tmp_path, clock):
         assert notebook.waiting() == terminal.waiting() == (0, 0)
         assert notebook.next() is None and terminal.next() is None
         assert len({event.subject for event in here.events("review")}) == 3
+
+
+def test_the_last_letters_are_kept_with_the_next_beat(store, clock):
+    """Typed in one burst, then nothing more: is the whole of it kept a second later?"""
+    session = Session([numeric()], store, clock)
+    session.next()
+    for typed in ("2", "2*", "2*3"):
+        session.keep(typed)
+    session._kept -= 1
+    session.beat()
+    assert Session([numeric()], store, clock).next() and store.draft()[1]["typed"] == "2*3"

@@ -151,7 +151,7 @@ class Interview(Session):
                 "asked": asked,
             },
         )
-        self._kept = time.monotonic()
+        self._kept, self._unkept = time.monotonic(), False
 
     def _resume(self):
         """The card that was on the table when it was broken off."""

@@ -35,7 +35,7 @@ STYLE = """<style>
 .workbook-card .widget-html-content { line-height: 1.5; }
 .workbook-card .widget-html-content p, .workbook-card .widget-html-content ol { margin: 0.4em 0; }
 .workbook-card .widget-html-content th, .workbook-card .widget-html-content td { padding: 0.1em 0.8em; }
-.workbook-card pre { overflow-x: auto; }
+.workbook-card .widget-html-content pre { white-space: pre; overflow-x: auto; }
 </style>"""
 
 
@@ -311,6 +311,8 @@ class Panel:
                 field.disabled = True
             self._offer(self.next, *self._may_end())
             self._focus()
+            if self._loop:  # once more when all is laid out: only then is known what fits
+                self._loop.call_soon_threadsafe(self._loop.call_later, SETTLED, self._focus)
         self._refresh()
 
     def _typed(self):

@@ -59,7 +59,8 @@ class Session:
         self.store, self.clock, self.schedule = store, clock, Schedule(store, clock)
         self.asked, self.typed, self.tries, self.done = None, "", 0, []
         self._seeds = random.Random(seed)
-        self._began, self._stopped, self._kept, self._turn = clock(), None, 0.0, 0
+        self._began, self._stopped, self._turn = clock(), None, 0
+        self._kept, self._unkept = 0.0, False
         self._per_day = new_per_day
         self._read()
 
@@ -101,14 +102,14 @@ class Session:
         return None if first is None else datetime.fromtimestamp(first, self.clock().tzinfo)
 
     def keep(self, text, at_once=False):
-        """Keep what is typed so far, at most twice a second."""
-        self.typed = text
+        """Keep what is typed so far, at most twice a second; the last letters with the next beat."""
+        self.typed, self._unkept = text, True
         if self.asked and (at_once or time.monotonic() - self._kept > EVERY):
             self._keep()
 
     def beat(self):
-        """To be called now and then: the time on a card is kept, too, when nothing is typed."""
-        if self.asked and time.monotonic() - self._kept > BEAT:
+        """To be called every second or so: the last letters are kept, and the time on a card."""
+        if self.asked and time.monotonic() - self._kept > (EVERY if self._unkept else BEAT):
             self._keep()
 
     def seconds(self):
@@ -204,7 +205,7 @@ class Session:
     def _keep(self):
         kept = {"seed": self.asked.seed, "typed": self.typed, "tries": self.tries, "seconds": self.seconds()}
         self.store.keep_draft(self.asked.card.id, kept)
-        self._kept = time.monotonic()
+        self._kept, self._unkept = time.monotonic(), False
 
     def _choose(self, moment):
         """The id of the card to ask: the one due longest, now and then a new one; else one that is due soon."""
