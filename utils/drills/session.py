@@ -60,7 +60,7 @@ class Session:
         self.asked, self.typed, self.tries, self.done = None, "", 0, []
         self._seeds = random.Random(seed)
         self._began, self._stopped, self._turn = clock(), None, 0
-        self._kept, self._unkept = 0.0, False
+        self._kept, self._unkept, self._resumed, self._was_due = 0.0, False, None, None
         self._per_day = new_per_day
         self._read()
 
@@ -181,8 +181,9 @@ class Session:
     # ---- which one ----
 
     def _resume(self):
-        """The card that was on the table when the last session broke off."""
-        card, kept = self.store.draft() or (None, None)
+        """The card that was on the table when the last session broke off; once: later ones lie on another table."""
+        card, kept = self._resumed or self.store.draft() or (None, None)
+        self._resumed = (None, None)
         if card not in self.deck:
             return False
         self._put(self.deck[card], kept["seed"])
@@ -201,8 +202,11 @@ class Session:
     def _put(self, card, seed):
         self.asked = ask(card, seed)
         self.typed, self.tries, self._began, self._stopped = "", 0, self.clock(), None
+        self._was_due = self._due.get(card.id)
 
     def _keep(self):
+        if self._due.get(self.asked.card.id) != self._was_due:
+            return  # it was answered in another window meanwhile: not to be asked again
         kept = {"seed": self.asked.seed, "typed": self.typed, "tries": self.tries, "seconds": self.seconds()}
         self.store.keep_draft(self.asked.card.id, kept)
         self._kept, self._unkept = time.monotonic(), False
@@ -227,7 +231,10 @@ class Session:
 
     def _refresh(self):
         """Read again what another notebook or terminal has recorded meanwhile; a new day brings new cards."""
-        if self.store.changed_elsewhere() != self._version or day_of(self.clock()) != self._day:
+        new_day = day_of(self.clock()) != self._day
+        if new_day:
+            self._began = self.clock()  # a card that lay on the table over night did not take all these hours
+        if new_day or self.store.changed_elsewhere() != self._version:
             self._read()
 
     def _read(self):
