@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import nbformat
 from nbgrader.converters import GenerateAssignment
 
-from autograde import colab
+from autograde import colab, pictures
 from autograde.course import load_config, pages, phases, run_step
 from autograde.seal import is_sealed, put_seal
 from autograde.source import LessonError, solution_notebook
@@ -43,6 +43,8 @@ def render(root, names=()):
         source = Path("solutions", name if is_phase else "pages", f"{name}.py")
         try:
             notebook, warnings = solution_notebook(root / source, graded=is_phase)
+            if not is_phase:
+                pictures.add(notebook, root)
             colab.add_cell(notebook, colab.address(root))
         except (LessonError, colab.AddressError) as error:
             raise BuildError(str(error)) from None

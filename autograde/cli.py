@@ -58,6 +58,17 @@ def build(
 
 
 @app.command()
+def draw(course: Course = None):
+    """Paint the still pictures of the figures to play with, which GitHub shows. Then run build."""
+    from autograde import pictures
+    from autograde.source import solution_notebook
+
+    page, _ = solution_notebook(course / "solutions" / "pages" / "figures.py", graded=False)
+    for path in pictures.draw(course, pictures.names(page.cells), partial(track, description="Painting")):
+        _say(f"painted {path}")
+
+
+@app.command()
 def address(
     repository: Annotated[str | None, typer.Argument(show_default="git's remote `origin`")] = None,
     course: Course = None,

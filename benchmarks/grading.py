@@ -317,7 +317,7 @@ def parts(options):
     """(name, how to measure it) of the json's parts: the class, a small one of each other phase, many blank ones."""
     if options.submissions:
         yield "", partial(benchmark, options.submissions)
-    for phase in PHASES if options.others else ():
+    for phase in options.phases if options.others else ():
         if phase != PHASE and (ROOT / "solutions" / phase).is_dir():
             yield phase, partial(benchmark, options.others, phase, FEW_OF_OTHERS, ("stock", "ours", "floor"))
     if options.blank:
@@ -328,6 +328,9 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--submissions", type=int, default=200, metavar="N", help="of the class; 0 leaves it out")
     parser.add_argument("--others", type=int, default=OTHERS, metavar="N", help="of each other phase")
+    parser.add_argument(
+        "--phases", nargs="+", choices=PHASES, default=PHASES, metavar="PHASE", help="these others only"
+    )
     parser.add_argument("--blank", type=int, default=1000, metavar="N", help="with nothing done")
     parser.add_argument(
         "--out", type=Path, help="also write there, as json; parts that are not measured stay as they are"

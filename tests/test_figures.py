@@ -4,9 +4,12 @@ import importlib
 import inspect
 import itertools
 import re
+from base64 import b64decode
+from io import BytesIO
 
 import ipywidgets as w
 import jupytext
+import nbformat
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.lines import Line2D
@@ -14,7 +17,9 @@ from matplotlib.patches import Patch
 from matplotlib.text import Text
 from nbconvert import HTMLExporter
 from nbformat.v4 import new_code_cell, new_notebook, new_output
+from PIL import Image
 
+from autograde import pictures
 from autograde.course import ROOT
 from utils import lesson, oracle, plots, widgets
 from utils.plots import canvas
@@ -93,6 +98,19 @@ def test_the_page_asks_something_and_leads_to_the_lesson(name):
     ((phase, anchor),) = re.findall(r"\]\(\w+/(\w+)\.ipynb#(.+)\)", words)
     assert f"widgets.{name}(" in lesson_section(phase, anchor)
     assert f"[section {anchor.split('-')[0]}]({phase}/" in words
+
+
+def test_the_page_has_a_still_picture_of_every_figure(made):
+    """Where nothing runs, on GitHub and in nbconvert: is each figure there as it now starts, with its description?"""
+    page = nbformat.read(ROOT / "notebooks" / "figures.ipynb", as_version=4)
+    outputs = {name: cell.outputs for cell in page.cells for name in pictures.names([cell])}
+    assert list(outputs) == pictures.names(PAGE) and set(outputs) == set(NAMES)
+    for name, (output, text) in outputs.items():
+        figure, _ = made[name]
+        assert output.data["text/plain"] == figure.words()
+        assert output.metadata["image/png"]["alt"] == " ".join(text.text.split()) == figure.alt()
+        width, height = Image.open(BytesIO(b64decode(output.data["image/png"]))).size
+        assert 400 <= width <= 1000 and height >= 200
 
 
 def test_the_page_says_what_is_not_in_this_copy(monkeypatch, capsys):

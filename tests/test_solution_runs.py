@@ -23,7 +23,7 @@ POINTS = {  # by code, and by each written answer
     "phase2_attention": (60, [4, 4, 4]),
     "phase3_multi_head": (47, [4, 4, 4]),
     "phase4_blocks": (70, [4, 4, 4]),
-    "phase5_training_and_inference": (71, [4, 4, 4]),
+    "phase5_training_and_inference": (71, [4, 4, 4, 4]),
     "phase6_families_and_systems": (92, [4] * 8),  # six of them design a system
     "phase7_capstone": (55, [4, 4]),  # ten of them for the weights that are handed in
 }

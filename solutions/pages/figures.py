@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Figures to play with
-# Every interactive figure of the course on one page, with a question for each. Run a cell, then move the controls with the
-# mouse, or with Tab, the arrows and Space.
+# Every interactive figure of the course on one page, with a question for each. Run a cell and its still picture comes
+# alive: move the controls with the mouse, or with Tab, the arrows and Space.
 #
 # The functions inside are your own where they pass their checks, and the course's elsewhere; a line above each figure says
 # which. A figure whose phase is not in your copy says so. Nothing here is graded.

@@ -36,7 +36,7 @@
 # | [5.15 What a cache costs](#5.15-What-a-cache-costs) | `kv_cache_bytes` `decode_flops` | 30 | more |
 # | [5.16 Is larger better?](#5.16-Is-larger-better?) | `fit_power_law` | 30 | more |
 # | [5.17 Spend a budget](#5.17-Spend-a-budget) | `compute_optimal` | 20 | more |
-# | [5.18 Say it aloud](#5.18-Say-it-aloud) | three answers, recap | 12 | core |
+# | [5.18 Say it aloud](#5.18-Say-it-aloud) | four answers, recap | 15 | core |
 #
 # The core path is at most three hours; minutes are estimates until learners have been timed. You can stop after any
 # section. To come back, run the setup cell and the cells you have solved.
@@ -1726,9 +1726,9 @@ print(*notes.example("002-parameters-alone-data").errata)  # a large model on to
 # %% [markdown]
 # ---
 # ## 5.18 Say it aloud
-# *core · about 12 min*
+# *core · about 15 min*
 #
-# Three questions that interviewers ask. Write as you would speak: five to eight sentences. A person grades these.
+# Four questions that interviewers ask. Write as you would speak: five to eight sentences. A person grades these.
 
 # %% [markdown]
 # **Question 1. How does a Transformer behave in training and in use? What is teacher forcing, and what does it cost?**
@@ -1791,6 +1791,28 @@ print(*notes.example("002-parameters-alone-data").errata)  # a large model on to
 # is memory, 2 · layers · kv heads · d_head · length · bytes for each user, which limits batch and context; grouped heads or fewer
 # bits shrink it. New tokens need their true position and a mask that is aligned to the end. Prefill is one large pass and
 # limited by arithmetic; a decode step reads all weights and the cache for one token and is limited by memory bandwidth.
+# ### END SOLUTION
+
+# %% [markdown]
+# **Question 4. Why do Transformers scale, what has to grow together, and where does the promise end?**
+#
+# | points | for |
+# |---|---|
+# | 1 | the machine: all places at once, large matrix products; steps in a row grow with depth, not with length |
+# | 1 | the stack: residual streams and norms keep many equal blocks trainable |
+# | 1 | the law: loss as floor + term in parameters + term in tokens; 6·N·D operations; both must grow; who overfits |
+# | 1 | the limits: a fit inside its range, scores that grow with t², memory and bandwidth in use, data that runs out |
+
+# %% [markdown] written="why-scale-up" points=4
+# ### BEGIN SOLUTION
+# In training all places of all sentences go through at once, so the work is large matrix products, which is what accelerators
+# are good at; steps that must wait for each other grow with depth, not with length. Residual streams and norms keep a tall stack
+# of equal blocks trainable, so growing means more of the same. What one gains is then regular: within the range that was tried,
+# the loss follows E + A/N^a + B/D^b, a floor that nothing removes plus one term for parameters and one for tokens. The budget is
+# about 6·N·D operations. Where only N grows, the term in D remains: a large model with little data overfits, it does not
+# underfit; a small model with much data is the one that cannot use it. With nearly equal exponents both grow about as the root
+# of the budget. The law is a fit, not a theorem, and says nothing about single skills. Scores grow with t², each user's cache
+# takes memory, decoding waits for bandwidth, and good text runs out; a model that serves many is trained smaller and longer.
 # ### END SOLUTION
 
 # %% [markdown]

@@ -208,12 +208,12 @@ check(flops_per_token, points=4)
 
 # %% tags=["demo"]
 with need("flops_per_token"):
-    reveal("six", "6", "2 forward, 4 backward.")
     small = ModelConfig(50_257, 768, 12, 12, 3072, 1024)
     for seq_len in (128, 1024, 8192, 65_536):
         cost = flops_per_token(small, seq_len)
         print(f"GPT-2 small, {seq_len:6,} tokens: {cost['causal'] / 1e6:8,.0f} million (causal), "
               f"{cost['palm'] / 1e6:8,.0f} (all keys): the conventions differ by {cost['palm'] / cost['causal'] - 1:.0%}")
+    reveal("six", "6", "2 forward, 4 backward.")
     reveal("context-price", "about 5 times", "The matrices do not care about length; attention's two products do.")
 
 # %% [markdown] reflect="flops_per_token"
@@ -333,7 +333,7 @@ print("zero_grad forgotten:  ", *by_heart(forget=True))
 # %% [markdown]
 # ### Exercise 7.5 · `overfit_one_batch` · core · about 10 min
 # - **Build** the loop. `loss(model)` is the loss of one batch, always the same. Learn it by heart in **eval mode**: dropout is
-#   noise, and noise cannot be learned.
+#   noise, and noise cannot be learned. Parameters may still hold gradients of somebody else's.
 # - Return `steps + 1` floats: the loss before the first step, and after each. A loss that is no number (nan, inf): raise
 #   `ValueError` before a step is made with it.
 # - Put every part's train/eval flag back, also where it raises.
@@ -419,7 +419,7 @@ reveal("leaky", "it reads the answer", "Text is not that predictable. Celebrate 
 # ### Exercise 7.6 · `sees_targets` · more · about 15 min
 # - **Build** the test: does any logit at a place depend on a token that comes **later** in its row? Return True or False.
 # - `model(tokens)` is (batch, seq_len, vocab_size). Keep the tokens you were given in front of whatever you change: some leaks
-#   show only there. Differences up to 1e-6 are rounding.
+#   show only there. Keep the row's length, too: a model may look at it, innocently. Differences up to 1e-6 are rounding.
 # - Eval mode, no gradients; flags, tokens and random state as before.
 # - **Done when** the check below passes, all or nothing. It runs your test on two dozen models. Some are innocent, and one of those
 #   is very good.
@@ -808,7 +808,6 @@ check(bleu, points=5)
 
 # %% tags=["demo"]
 with need("bleu"):
-    reveal("the-the", "1 of 3", "The reference has one “the”.")
     said = measure.translate(run_a.model, corpus, corpus.tests["iid"][:300])
     wanted = [pair.target for pair in corpus.tests["iid"][:300]]
     for name, outputs in {"your model": said, "its words sorted": [" ".join(sorted(s.split())) for s in said],
@@ -816,6 +815,7 @@ with need("bleu"):
         found = bleu(outputs, wanted)
         print(f"{name:22} BLEU {found['bleu']:6.2f}   precisions {[round(p) for p in found['precisions']]}   "
               f"penalty {found['brevity_penalty']:.2f}   sacrebleu {measure.bleu(outputs, wanted):6.2f}")
+    reveal("the-the", "1 of 3", "The reference has one “the”.")
 
 # %% [markdown] reflect="bleu"
 # Sorted words keep their 1-grams. Which number of the row tells you? And what may BLEU miss? Your sentence:
@@ -946,7 +946,7 @@ print("in both:", set(train) & set(val))
 #   Below `val_share` the document is for testing.
 # - Return two lists of indices, both ascending; each index stands in exactly one. Equal documents share a side. Whatever else is
 #   in the list, in any order, on any machine: a document's side stays.
-# - `val_share` outside 0 to 1: `ValueError`.
+# - `val_share` outside 0 to 1, nan included: `ValueError`. At 1 all are for testing.
 # - **Done when** the check below passes. It adds documents, shuffles them, and starts Python anew.
 #
 # <details><summary>Hint 1 · where</summary>In <code>hashlib</code>. Python's own <code>hash()</code> gives other numbers in each
@@ -965,7 +965,7 @@ def split_corpus(documents, val_share):
     documents: list of bytes; val_share: about this share of them is for testing
     Returns train, val: lists of indices, ascending.
     Promises: a document's side depends on its bytes alone.
-    Raises ValueError unless val_share lies between 0 and 1.
+    Raises ValueError unless val_share lies between 0 and 1; nan does not.
     """
     ### BEGIN SOLUTION
     if not 0 <= val_share <= 1:
@@ -1146,7 +1146,7 @@ show(plots.crossover(points),
      "kernel is faster.")
 
 # %% [markdown] reflect="mfu"
-# Up to which length would you keep your own attention? Your sentence:
+# Is there a length up to which you would keep your own attention? What speaks for it besides the time? Your sentence:
 
 # %% [markdown]
 # ---

@@ -207,7 +207,7 @@ class NegativeOffsets(_Learned):
             raise ValueError("max_len")
 
 
-@wrong("LearnedPositions", says="the table must learn: make it a parameter")
+@wrong("LearnedPositions", says="table itself must be the parameter (an nn.Embedding inside needs load_weights)")
 class Buffer(_Learned):
     def make(self, max_len, d_model):
         self.register_buffer("table", torch.zeros(max_len, d_model))

@@ -11,7 +11,7 @@ from tests.bank import right, wrong
 
 
 def refuse(val_share):
-    if val_share < 0 or val_share > 1:
+    if not 0 <= val_share <= 1:
         raise ValueError("val_share must lie between 0 and 1")
 
 
@@ -128,7 +128,7 @@ def takes_any_share(documents, val_share):
     return cut([zlib.crc32(document) / 2**32 for document in documents], val_share)
 
 
-@wrong("split_corpus")
+@wrong("split_corpus", says="indices, not the documents themselves")
 def documents_for_indices(documents, val_share):
     refuse(val_share)
     train, val = cut([zlib.crc32(document) / 2**32 for document in documents], val_share)

@@ -135,7 +135,7 @@ def one_step_too_many(model, optimizer, loss, steps):
         return learn(model, optimizer, loss, steps + 1)[:-1]
 
 
-@wrong("overfit_one_batch")
+@wrong("overfit_one_batch", says="look at the loss before you step with it")
 def steps_before_it_looks(model, optimizer, loss, steps):
     """The update is made with the loss that is no number; only then somebody looks at it."""
     losses = []
@@ -355,7 +355,7 @@ def all_later_ones(model, tokens):
     return False
 
 
-@right("sees_targets", why="a prefix must be answered as the whole row is")
+@wrong("sees_targets", says="a row keeps its length: change its tokens, do not cut them off")
 def by_prefixes(model, tokens):
     with quietly(model), torch.no_grad():
         whole = model(tokens)

@@ -215,7 +215,7 @@ def the_states_own_tensors(state, model, optimizer, generator):
     return put_back(state, None, optimizer, generator)
 
 
-@wrong("restore_state")
+@wrong("restore_state", says="the optimiser holds the old weights: write into them, no assign=True")
 def assigned(state, model, optimizer, generator):
     model.load_state_dict(state["model"], assign=True)
     return put_back(state, None, optimizer, generator)
@@ -229,7 +229,7 @@ def other_objects(state, model, optimizer, generator):
     return put_back(state, model, optimizer, generator)
 
 
-@wrong("restore_state")
+@wrong("restore_state", says="the state is needed again: read from it, take nothing out")
 def taken_out(state, model, optimizer, generator):
     """The state is used up: a second time it is empty."""
     model.load_state_dict(state.pop("model"))

@@ -187,7 +187,10 @@ def _value(path, got, expected, case, place):
         return
     elif not _same(got, expected):
         path, got, expected = _first_unlike(path, got, expected)
-        yield Finding(VALUES, f"{path} = {_short(expected)}{place}", f"{path} = {_short(got)}", ("values",))
+        texts = f"{path} = {_short(expected)}{place}", f"{path} = {_short(got)}"
+        if isinstance(got, torch.Tensor) and isinstance(expected, torch.Tensor):  # their shapes would read alike
+            texts = next(((one.expected, one.got) for one in _array(path, got, expected, case, place)), texts)
+        yield Finding(VALUES, *texts, ("values",))
 
 
 def _same(got, expected):

@@ -20,7 +20,7 @@ class Sweep:
 
     parameters: list
     losses: list  # bits per byte, in the order of the parameters
-    law: tuple | None  # (factor, exponent): loss = factor · parameters ** −exponent
+    law: tuple | None  # (factor, exponent): bits per byte = factor · parameters ** −exponent
     interval: tuple | None  # of the exponent, 95 %
     left_out: float | None  # the largest error, as a share, of predicting one model from the others
     tokens: int | None = None
@@ -32,18 +32,16 @@ class Sweep:
             return NOT_FALLING if len(self.losses) >= 3 else "No law: three models at least are needed for a line."
         factor, exponent = self.law
         low, high = self.interval
-        text = (
-            f"loss = {factor:.2f} · N^−{exponent:.3f}; 95 % of redrawn lines have exponents {low:.3f} to {high:.3f}. "
-        )
-        text += f"Each model is predicted from the others within {self.left_out:.1%}. "
+        text = f"bits per byte = {factor:.2f} · N^−{exponent:.3f}; 95 % of redrawn lines have exponents "
+        text += f"{low:.3f} to {high:.3f}. Each model is predicted from the others within {self.left_out:.1%}. "
         if low <= 0:
             return text + "The interval holds 0: from these models alone, size might as well not help."
         return text + "A demonstration on few tokens, not a law to build on."
 
 
 NOT_FALLING = (
-    "No law: the loss does not fall from each size to the next, so a line through these points would mean nothing. "
-    "Train longer, with another learning rate, or with more seeds."
+    "No law: the bits per byte do not fall from each size to the next, so a line through these points would "
+    "mean nothing. Train longer, with another learning rate, or with more seeds."
 )
 
 

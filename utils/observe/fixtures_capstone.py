@@ -45,6 +45,8 @@ class Reader(nn.Module):
             self.still.eval()
 
     def forward(self, tokens):
+        if tokens.dim() != 2:
+            raise RuntimeError(f"a model takes tokens (batch, seq_len), got {tuple(tokens.shape)}")
         self.trained.append(self.training or self.drop.training)
         self.tracked.append(torch.is_grad_enabled())
         if not tokens.shape[1]:
@@ -78,6 +80,7 @@ class Guesser(nn.Module):
     whisper: added to the logit of the very next token; after: only where this token stands now
     volume: so much louder is the first word, the higher the number of the next token
     rounding: so much of the whole row is in every logit
+    by_length: the longer a row, the flatter all its logits
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Guesser(nn.Module):
         after=-1,
         volume=0.0,
         rounding=0.0,
+        by_length=0.0,
         dropout=0.0,
         vocab_size=9,
         seed=0,
@@ -95,7 +99,7 @@ class Guesser(nn.Module):
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         self.seen, self.bonus, self.whisper, self.after = SEEN[seen], bonus, whisper, after
-        self.volume, self.rounding = volume, rounding
+        self.volume, self.rounding, self.by_length = volume, rounding, by_length
         self.table, self.other = (nn.Parameter(_weights(generator, vocab_size, vocab_size)) for _ in "ab")
         self.drop = RandDropout(dropout)
 
@@ -111,6 +115,7 @@ class Guesser(nn.Module):
         told[:, -1] = 0
         if self.after >= 0:
             told = told * (tokens == self.after)[..., None]
+        x = x / n**self.by_length
         return self.drop(x + told + self.rounding * tokens.sum(1)[:, None, None].to(x.dtype))
 
 

@@ -68,11 +68,12 @@ def split(obj):
             grown = _sides(obj, [*texts(more, seed + 2), *whole, *whole[:twice]], val_share)
         for sides in (first, again, moved, grown):
             if isinstance(sides, str):
-                return dict.fromkeys(SPLIT, None) | {"train, val": sides}
+                return dict.fromkeys(SPLIT, False) | {"train, val": sides}
         inside, wanted = set(first[1]), count * val_share
+        spread = max(0.0, wanted * (1 - val_share)) ** 0.5
         return {
             "train, val": "two ascending lists, every index in one of them",
-            "about val_share of them": abs(len(inside) - wanted) <= 5 * (wanted * (1 - val_share)) ** 0.5,
+            "about val_share of them": abs(len(inside) - wanted) <= 5 * spread,
             "the same in another order": {order[index] for index in moved[1]} == inside,
             "the same when documents are added": {n - more for n in grown[1] if more <= n < more + count} == inside,
             "equal documents on one side": {n - more - count for n in grown[1] if n >= more + count}
@@ -101,6 +102,10 @@ def _sides(obj, documents, val_share):
         return "the list of documents was changed"
     if not isinstance(found, (tuple, list)) or len(found) != 2:
         return f"not two lists, but {type(found).__name__}"
+    if any(isinstance(side, (set, frozenset)) for side in found):
+        return "sets, which have no order"
+    if any(isinstance(one, bytes) for side in found for one in side):
+        return "documents, not their indices"
     try:
         train, val = ([int(index) for index in side] for side in found)
     except (TypeError, ValueError):
@@ -156,6 +161,8 @@ class _Wheel(torch.optim.Optimizer):
     def step(self, closure=None):
         self.state_now["count"][0] += 1
         for weight, move in zip(self.params, self.state_now["moves"], strict=True):
+            if weight.grad is None:  # nobody used it
+                continue
             move.mul_(0.9).add_(weight.grad)
             weight.sub_(self.lr / self.state_now["count"][0] ** 0.5 * move)
 
@@ -287,6 +294,14 @@ class _Counted(torch.optim.SGD):
         return found
 
 
+def _in_one(losses, dtype):
+    """A list of numbers, or of tensors with one number each, as one tensor; everything else as it is."""
+    if not isinstance(losses, (list, tuple)):
+        return losses
+    numbers_alone = [one.item() if isinstance(one, torch.Tensor) and one.numel() == 1 else one for one in losses]
+    return torch.tensor(numbers_alone, dtype=dtype) if all(isinstance(n, float) for n in numbers_alone) else losses
+
+
 def one_batch(obj):
     def play(x, y, first, second, steps, lr=0.3, bad_at=-1, by="nan"):
         """bad_at: from so many steps on the loss is `by`, no number; or, by "a stumble", it cannot be made at all."""
@@ -311,7 +326,7 @@ def one_batch(obj):
             losses, seen = [], {"refused": True}
         floats = isinstance(losses, (list, tuple)) and all(isinstance(one, float) for one in losses)
         return seen | {
-            "losses": torch.tensor(losses, dtype=x.dtype) if floats else losses,
+            "losses": _in_one(losses, x.dtype),
             "a list of floats": floats,
             "steps": made.made,
             "flags as before": flags == [part.training for part in model.modules()],

@@ -33,7 +33,7 @@ class KVCache:
         if _held(table) + k.shape[2] > self._max_len:
             raise ValueError(f"max_len = {self._max_len} is full")
         new = torch.stack((k, v)).detach()
-        self._tables[layer] = new if table is None else torch.cat((table, new), -2)
+        self._tables[layer] = new if table is None else torch.cat((table, new.to(table)), -2)
         return tuple(self._tables[layer].clone())
 
     def truncate(self, length):

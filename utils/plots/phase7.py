@@ -32,8 +32,16 @@ def memory_bars(found, what, limit=None):
         axes.text(place, total, f"{total:.3g} GB", ha="center", va="bottom", fontsize=9, color=INK)
     if limit:
         axes.axhline(limit / 1e9, color=INK, linestyle="--", linewidth=1)
-        where = dict(transform=axes.get_yaxis_transform(), va="bottom", fontsize=8.5, color=INK)
-        axes.text(0.01, limit / 1e9, f"this machine: {limit / 1e9:g} GB", **where)
+        axes.annotate(
+            f"this machine: {limit / 1e9:g} GB",
+            (0.01, limit / 1e9),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(0, 4),
+            textcoords="offset points",
+            fontsize=8.5,
+            color=INK,
+            bbox=dict(facecolor=figure.get_facecolor(), edgecolor="none", pad=0.8),  # it may lie over a bar
+        )
     axes.set(xlabel=what, ylabel="GB", ylim=(0, 1.15 * max([*bottom, (limit or 0) / 1e9])))
     axes.set_title("What a training step holds in memory")
     handles, names = axes.get_legend_handles_labels()

@@ -1,6 +1,7 @@
 """split_corpus."""
 
 import hashlib
+import math
 import random
 import zlib
 
@@ -36,6 +37,20 @@ def digest(document):
 def by_steps_of_a_tenth(index, document, count):
     """No number between: 2 % of all are 10 % then."""
     return zlib.crc32(document) % 10 / 10
+
+
+def documents_themselves(documents, val_share):
+    return tuple([documents[index] for index in side] for side in oracle.split_corpus(documents, val_share))
+
+
+def as_sets(documents, val_share):
+    return tuple(map(set, oracle.split_corpus(documents, val_share)))
+
+
+def up_to_one(documents, val_share):
+    """One of 256 numbers, over 255."""
+    oracle.split_corpus(documents, val_share)  # for its refusals
+    return by(lambda index, document, count: hashlib.sha256(document).digest()[0] / 255)(documents, val_share)
 
 
 def only_inside(documents, val_share):
@@ -101,9 +116,10 @@ register(
         corpus("no document", count=0, seed=6, kind="edge"),
         corpus("one document", count=1, seed=7, twice=1, kind="edge"),  # a chance of a tenth proves nothing
         corpus("nothing for testing", val_share=0.0, seed=11, length=0),
-        corpus("all for testing", count=60, val_share=1.0, seed=9),
+        corpus("all for testing", count=3000, val_share=1.0, seed=9),  # enough that each of 256 numbers is drawn
         refusal("a share above 1", dict(count=3, val_share=1.5)),
         refusal("a share below 0", dict(count=3, val_share=-0.1)),
+        refusal("a share that is no number", dict(count=3, val_share=math.nan)),
     ),
     mistakes={
         "a place says nothing about a document: hash its content": Replays(
@@ -127,6 +143,9 @@ register(
         ),
         "every index belongs to a side, those of copies, too": without_copies,
         "first the indices for training": exchanged,
+        "indices, not the documents themselves": documents_themselves,
+        "a set has no order: two lists": as_sets,
+        "a share of 1 is all: the number drawn stays below 1": Spotted(rules.one_itself_drawn, up_to_one),
         "indices in ascending order": unordered,
         "val_share was ignored": always_a_tenth,
         "a share can be finer: the hash in small steps": by(by_steps_of_a_tenth),

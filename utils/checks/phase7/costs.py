@@ -126,6 +126,9 @@ register(
         "attention makes two products": more(
             lambda c, t: {"causal": -attention(c, t) / 4, "palm": -attention(c, t) / 2}
         ),
+        "attention is counted twice: 6 holds multiplication and addition": more(
+            lambda c, t: {"causal": attention(c, t) / 2, "palm": attention(c, t)}
+        ),
         "causal counts half of the keys, palm all": Replays(
             renamed(lambda right: dict.fromkeys(right, right["palm"])),
             renamed(lambda right: dict.fromkeys(right, right["causal"])),
@@ -191,6 +194,11 @@ def rescaled(part, factor):
 def in_half(right, given):
     """All that the optimiser holds, in bytes_per_element."""
     return {name: right[name] * given["bytes_per_element"] / 4 for name in ("weights", "gradients", "optimizer")}
+
+
+def all_in_half(right, given):
+    """The logits, too."""
+    return {name: right[name] * given["bytes_per_element"] / 4 for name in (*in_half(right, given), "logits")}
 
 
 def tables(given):
@@ -262,6 +270,7 @@ register(
             rescaled("gradients", lambda given: given["bytes_per_element"] / 4),
             held(lambda right, given: {n: v for n, v in in_half(right, given).items() if n != "optimizer"}),
         ),
+        "bytes_per_element is of activations: all the rest is float32": held(all_in_half),
         "weights are held once here: the copy in half precision does not last": rescaled(
             "weights", lambda given: 1 + given["bytes_per_element"] / 4
         ),

@@ -94,6 +94,29 @@ def overlapping(tokens, seq_len):
         yield piece[:-1], piece[1:]
 
 
+def moved_back(tokens, seq_len):
+    """Full windows: the last one begins earlier, and of it only the targets count that are new."""
+    count = len(tokens) - 1
+    for start in range(0, count, seq_len):
+        end = min(start + seq_len, count)
+        yield tokens[max(0, end - seq_len) : end], tokens[start + 1 : end + 1]
+
+
+def of_the_last(logits, targets):
+    return summed(logits[len(logits) - len(targets) :], targets)
+
+
+def one_row(model, tokens, seq_len):
+    return oracle.evaluate(model, tokens, seq_len), model(tokens)
+
+
+def up_to_the_last_token(tokens, seq_len):
+    """A window begins at the last token, too."""
+    for start in range(0, len(tokens), seq_len):
+        piece = tokens[start : start + seq_len + 1]
+        yield piece[:-1], piece[1:]
+
+
 def one_piece(tokens, seq_len):
     return [(tokens[:-1], tokens[1:])]
 
@@ -177,6 +200,15 @@ register(
         "the target at a seam is lost: windows share one token": evaluator(cut=chunks),
         "the last, shorter window counts, too": evaluator(cut=whole_ones),
         "each target exactly once: windows do not overlap": Replays(evaluator(cut=sliding), evaluator(cut=overlapping)),
+        "the last window is shorter: it begins where the one before it ends": evaluator(
+            cut=moved_back, price=of_the_last
+        ),
+        "a model takes a batch: tokens[None], and [0] of what comes back": Spotted(
+            rules.one_row_alone, one_row, certain=True
+        ),
+        "no window begins at the last token: range(0, len(tokens) - 1, seq_len)": Spotted(
+            rules.window_of_nothing, evaluator(cut=up_to_the_last_token), certain=True
+        ),
         "windows of seq_len inputs, not the whole text": evaluator(cut=one_piece),
         "padding is no target": padding_counts(lambda targets, n: slice(None)),
         "0 is a token like any other: padding is told by its place": padding_counts(lambda targets, n: targets != 0),

@@ -25,6 +25,14 @@ def share(change):
     return mfu
 
 
+def upside_down(tokens_per_second, flops, peak):
+    """With the refusals of one's own."""
+    found = peak / (tokens_per_second * flops)
+    if not 0 < peak < math.inf or found > 1:
+        raise ValueError("the peak")
+    return found
+
+
 def above(most):
     """Tells what lies above the peak, or cuts it off."""
 
@@ -57,6 +65,7 @@ register(
     bans=(),
     script="mfu",
     cases=(
+        speed("a laptop, hardly used", 88.0, 5.2e6, 88.7e9),  # small: what is too large by far is no refusal yet
         speed("a GPU", 185_000.0, 8.55e8, 312e12),
         speed("a laptop", 10_500.0, 5.2e6, 88.7e9),
         speed("ints", 441_000, 798_000_000, 788_000_000_000_000),
@@ -81,7 +90,11 @@ register(
         "peak is in operations per second": Replays(
             share(lambda right, *given: right * 1e12), share(lambda right, *given: right / 1e12)
         ),
-        "what was used over what there is": share(lambda right, *given: 1 / right if right else math.inf),
+        "what was used over what there is": Spotted(
+            rules.small_share_refused,
+            upside_down,
+            also=(share(lambda right, *given: 1 / right if right else math.inf),),
+        ),
         "flops are per token": share(lambda right, tokens, flops, peak: flops / peak),
         "more than the ceiling: the ceiling is wrong, so refuse": Spotted(
             rules.above_the_ceiling, above(math.inf), also=(above(1.0),), certain=True

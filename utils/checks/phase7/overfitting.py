@@ -70,6 +70,29 @@ def as_tensor(now):
     return now
 
 
+class _ClearsBehind:
+    """An optimizer that clears the gradients after each step."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    def step(self):
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def cleared_behind(model, optimizer, loss, steps):
+    return fitter(clean=False)(model, _ClearsBehind(optimizer), loss, steps)
+
+
+def looked_at_late(model, optimizer, loss, steps):
+    """The step is made, then the loss is looked at that it was made with."""
+    found = fitter(guard=None)(model, optimizer, loss, steps)
+    if not torch.tensor(found).isfinite().all():
+        raise ValueError("the loss is no number")
+    return found
+
+
 def early_end(model, optimizer, loss, steps):
     """Stops where there is next to nothing left."""
     if len(found := oracle.overfit_one_batch(model, optimizer, loss, 0)) and found[0] < 1e-3:
@@ -97,6 +120,7 @@ register(
     ),
     mistakes={
         "zero the gradients before each backward": fitter(clean=False),
+        "gradients may be left from before: clear them before the first step, too": cleared_behind,
         "dropout is noise: learn by heart in eval mode": Spotted(
             rules.noise_was_on, fitter(mode=""), also=(fitter(mode="train"),), certain=True
         ),
@@ -108,6 +132,7 @@ register(
         "the weights never moved: optimizer.step()": fitter(steps_made=0),
         "one step for each loss": fitter(steps_made=2),
         "a loss that is no number: raise ValueError": Spotted(rules.went_on, fitter(guard=None), certain=True),
+        "look at the loss before you step with it": Spotted(rules.stepped_with_nothing, looked_at_late, certain=True),
         "flags go back even where it raises": Replays(fitter(safe=False), fitter(safe="itself")),
         "steps + 1 losses, however small they are": early_end,
     },
@@ -183,6 +208,28 @@ def constant(token):
             yield place, other
 
     return change
+
+
+def one_border(tokens, vocab):
+    """The second half is another one."""
+    half = tokens.shape[1] // 2
+    other = tokens.clone()
+    other[:, half:] = (other[:, half:] + 1) % vocab
+    yield half, other
+
+
+def cut_off(model, tokens):
+    """Is a prefix answered otherwise than the whole row?"""
+    flags = [(part, part.training) for part in model.modules()]
+    model.eval()
+    with torch.no_grad():
+        logits = model(tokens)
+        found = any(
+            bool(((model(tokens[:, :place]) - logits[:, :place]).abs() > 1e-6).any())
+            for place in range(1, tokens.shape[1])
+        )
+    awake(model, flags, "parts")
+    return found
 
 
 def last_place(tokens, vocab):
@@ -272,6 +319,7 @@ register(
         model("strictly the past", "past", seed=2),
         model("a window of three", "window", seed=3),
         model("each token by itself", "itself", seed=4),
+        model("causal, and it looks at how long a row is", by_length=0.3, seed=25),
         model("learned by heart, and right", bonus=9.0, tokens=rows(3, 9, counting=True), seed=5),
         model("causal, handed over in train mode, but for a part", dropout=0.5, training=True, frozen=True, seed=6),
         model("causal, with rounding", rounding=1e-9, seed=7),
@@ -308,6 +356,8 @@ register(
         "rounding is no leak: allow 1e-6": asks(each_place, before, limit=0.0),
         "a small leak is one, too": Replays(*(asks(each_place, before, limit=limit) for limit in (1e-3, 1e-2, 0.1, 1))),
         "only one later token was changed": Replays(asks(last_place, before), asks(second_place, before)),
+        "one border is not enough: try every place": asks(one_border, before),
+        "a row keeps its length: change its tokens, do not cut them off": cut_off,
         "all rows count, not the first alone": Replays(*(of_row(number) for number in (0, -1))),
         "a token must be below vocab_size: go round with %": Spotted(rules.token_beyond, asks(one_more, before)),
         "only the first place was watched": asks(all_after_the_first, before),

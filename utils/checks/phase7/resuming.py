@@ -8,8 +8,9 @@ import torch
 
 from utils import oracle
 from utils.checks.draw import given
-from utils.checks.exercise import Replays, case, register
+from utils.checks.exercise import Replays, Spotted, case, register
 from utils.checks.phase7 import PHASE
+from utils.checks.phase7 import rules_training as rules
 from utils.observe import scripts_capstone as plays
 
 # ---- training_state ------------------------------------------------------------------------------
@@ -101,6 +102,9 @@ register(
             keeper(generator=torch.Generator.initial_seed, random=torch.initial_seed),
             keeper(generator=torch.Generator.initial_seed),
         ),
+        "a generator's state, not the generator: get_state()": Spotted(
+            rules.generator_kept, keeper(generator=lambda g: g), certain=True
+        ),
         "dropout draws from torch's own random state": Replays(keeper(leave_out="random"), keeper(random=lambda: None)),
         "torch's own random state, not another library's": Replays(
             keeper(random=random.getstate), keeper(random=np.random.get_state)
@@ -175,9 +179,23 @@ def nothing(state, part):
     """Left as it is: names were bound to other objects, say."""
 
 
+def used_up(state, m, o, g):
+    """What is put back is taken out of the state."""
+    restorer()({key: state.pop(key) for key in tuple(state)}, m, o, g)
+    return 3
+
+
 def only_weights(state, model):
     for name, weight in model.named_parameters():
         weight.data.copy_(state["model"][name])
+
+
+def assigned(state, model):
+    model.load_state_dict(state["model"], assign=True)
+
+
+def copies_assigned(state, model):
+    model.load_state_dict(copy.deepcopy(state["model"]), assign=True)
 
 
 def taken_in(state, model):
@@ -222,6 +240,12 @@ register(
         ),
         "the optimiser must not write into the state: hand it a copy": restorer(
             optimizer=lambda state, o: o.load_state_dict(state["optimizer"])
+        ),
+        "the state is needed again: read from it, take nothing out": Spotted(
+            rules.missing_a_second_time, used_up, certain=True
+        ),
+        "the optimiser holds the old weights: write into them, no assign=True": Replays(
+            restorer(model=assigned), restorer(model=copies_assigned)
         ),
         "the model must not write into the state: copy the numbers": Replays(
             restorer(model=taken_in),

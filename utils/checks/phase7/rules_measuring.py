@@ -14,6 +14,12 @@ def above_the_ceiling(got, request):
     return 0 < peak < math.inf and speed * flops > peak and failed(got) != "ValueError"
 
 
+def small_share_refused(got, request):
+    """Was a share near 0 refused?"""
+    speed, flops, peak = (argument(request, name) for name in ("tokens_per_second", "flops", "peak"))
+    return 0 < speed * flops < 0.01 * peak < math.inf and failed(got) == "ValueError"
+
+
 def peak_unknown(got, request):
     """Was there an answer, or a crash, for a peak that is none?"""
     return not 0 < argument(request, "peak") < math.inf and failed(got) != "ValueError"
@@ -58,4 +64,9 @@ def no_word_to_choose(got, request):
 
 
 def divided_by_zero(got, request):
-    return failed(got) == "ZeroDivisionError"
+    """Words there were, but no n-gram of some length."""
+    return failed(got) == "ZeroDivisionError" and any(text.split() for text in argument(request, "hypotheses"))
+
+
+def divided_by_no_words(got, request):
+    return failed(got) == "ZeroDivisionError" and not any(text.split() for text in argument(request, "hypotheses"))

@@ -22,6 +22,13 @@ def share_accepted(got, request):
     return not 0 <= asked(request, "val_share") <= 1 and failed(got) != "ValueError"
 
 
+def one_itself_drawn(got, request):
+    """Is a document left for training where all are for testing, and nothing else wrong?"""
+    facts = said(got)
+    wrong = [name for name, holds in facts.items() if holds is False]
+    return asked(request, "val_share") == 1 and wrong == ["about val_share of them"]
+
+
 def whole_share_refused(got, request):
     """Was 0 or 1 refused, or did it crash there?"""
     return asked(request, "val_share") in (0, 1) and failed(got) != ""
@@ -42,6 +49,19 @@ def nothing_accepted(got, request):
 def asleep_where_it_raised(got, request):
     """Was it refused, and the model left in another mode?"""
     return failed(got) == "ValueError" and "model" in got["calls"][0]["changed"]
+
+
+def complaint(got):
+    """What the error of the first call says."""
+    return ((got["calls"] and got["calls"][0]["raised"]) or {}).get("message") or ""
+
+
+def one_row_alone(got, request):
+    return "(batch, seq_len)" in complaint(got)
+
+
+def window_of_nothing(got, request):
+    return "a window without a token" in complaint(got)
 
 
 def ran_in_training_mode(got, request):
@@ -67,6 +87,20 @@ def noise_was_on(got, request):
 def went_on(got, request):
     """Was a loss that is no number taken for one?"""
     return asked(request, "bad_at", -1) >= 0 and said(got)["refused"] is False
+
+
+def stepped_with_nothing(got, request):
+    """Was it refused, but after a step that was made with it?"""
+    return said(got)["refused"] is True and said(got)["steps"] > asked(request, "bad_at", -1) >= 0
+
+
+def missing_a_second_time(got, request):
+    """Did the second run find no entry in the state?"""
+    return failed(got) == "KeyError" and complaint(got).strip("'\"") in asked(request, "state")
+
+
+def generator_kept(got, request):
+    return "Generator" in getattr(said(got)["generator"], "type", "")
 
 
 def token_beyond(got, request):

@@ -50,6 +50,13 @@ def brevity(hyp_len, ref_len):
     return min(1.0, math.exp(1 - ref_len / hyp_len))
 
 
+def exchanged(hyp_len, ref_len, free):
+    """exp(1 − h/r), and 1 where nothing has to be paid."""
+    if not hyp_len:
+        return 0.0
+    return 1.0 if free else math.exp(1 - hyp_len / ref_len)
+
+
 def scored(
     cut=str.split,
     matches=found,
@@ -158,6 +165,7 @@ register(
         texts("perfect", CATS, SHORT[::-1][:1] * 2),
         texts("The cat, the cat", ("The cat sat on the Mat .", CATS[1]), LONG),
         texts("some too short for four words", ("the cat", "the cat"), ("sat on the mat now", "sat on the mat there")),
+        texts("no four words in any", ("the cat", "the cat"), ("a dog sat", "a dog sat")),
         texts("blanks in a row, words that look alike", ("a bc  on the mat ", " ab c on the mat"), LONG),
         texts("no four in a row", ("the cat sat here", "the cat slept here"), ("a b", "a b c")),
         texts("nothing in common", ("uno dos tres cuatro", "one two three four")),
@@ -178,8 +186,11 @@ register(
         "no bonus for being long": scored(
             penalty=lambda hyp_len, ref_len: math.exp(1 - ref_len / hyp_len) if hyp_len else 0.0
         ),
-        "reference length over hypothesis length": scored(
-            penalty=lambda hyp_len, ref_len: min(1.0, math.exp(1 - hyp_len / ref_len)) if hyp_len else 0.0
+        "reference length over hypothesis length": Replays(
+            scored(penalty=lambda hyp_len, ref_len: min(1.0, math.exp(1 - hyp_len / ref_len)) if hyp_len else 0.0),
+            scored(penalty=lambda hyp_len, ref_len: exchanged(hyp_len, ref_len, hyp_len >= ref_len)),
+            scored(penalty=lambda hyp_len, ref_len: exchanged(hyp_len, ref_len, hyp_len <= ref_len)),
+            scored(penalty=lambda hyp_len, ref_len: exchanged(hyp_len, ref_len, False)),
         ),
         "the penalty is exp(1 − r/h), not the ratio": scored(
             penalty=lambda hyp_len, ref_len: min(1.0, hyp_len / ref_len)
@@ -196,6 +207,9 @@ register(
         "capitals matter": scored(cut=lambda text: text.lower().split()),
         "an n-gram ends with its sentence": scored(gather=run_together),
         "no smoothing": Replays(scored(share=smooth), scored(share=exponential)),
+        "a sentence too short for four words counts, too": scored(
+            gather=lambda pairs: [pair for pair in pairs if len(pair[0]) >= 4]
+        ),
         "one precision of 0 makes it 0": scored(mean=without_zeros),
         "in per cent, as sacrebleu": Replays(
             *(scored(per_cent=pair) for pair in ((1.0, 1.0), (100.0, 1.0), (1.0, 100.0)))
@@ -205,6 +219,10 @@ register(
         "a precision of 0 has no logarithm: the score is 0": Spotted(rules.log_of_zero, no_care_for_zero),
         "no n-grams of that length: the precision is 0": Spotted(
             rules.divided_by_zero, scored(share=lambda right, total, n: right / total)
+        ),
+        "no words at all: h is 0, and so is the penalty": Spotted(
+            rules.divided_by_no_words,
+            scored(penalty=lambda hyp_len, ref_len: min(1.0, math.exp(1 - ref_len / hyp_len))),
         ),
         "as many hypotheses as references, and at least one": Spotted(
             rules.sentences_uneven, takes_any_number, certain=True
@@ -356,7 +374,9 @@ register(
         ),
         "average the weights as they are: no head is scaled up": scaled_up,
         "words are where the mask says, not in the first columns": Replays(first_columns, behind_the_first),
-        "for each row a word, not for each word a row": from_each_word,
+        "for each row a word, not for each word a row": Replays(
+            from_each_word, lambda weights, pad_mask: [pair[::-1] for pair in from_each_word(weights, pad_mask)]
+        ),
         "(source word, target word), in this order": paired(pair=lambda pairs: [one[::-1] for one in pairs]),
         "True is a word": upside_down,
         "in the order of the rows": paired(pair=sorted),
