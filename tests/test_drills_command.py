@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 from tests.drill_cards import choice, one_of_each
 from utils import cli
 from utils.drills import anki, terminal
+from utils.drills.interview import Interview
+from utils.drills.loading import load_cards
 from utils.drills.store import HOME, Event, Store
 
 run = CliRunner(env={"COLUMNS": "200"}).invoke
@@ -46,6 +48,16 @@ def test_an_interview_is_asked_for_by_level(home, shown):
     result = run(cli.app, ["drill", "--interview", "boss"])
     assert result.exit_code == 1 and "There is no level boss; there is junior, senior, staff." in result.output
     assert "no kind riddle" in run(cli.app, ["drill", "--kind", "riddle"]).output
+
+
+def test_an_interview_is_gone_on_with_or_not(home, shown):
+    """One was broken off today: asked for again, is it offered, and a new one begun for a no?"""
+    with Store() as store:
+        before = Interview(load_cards(), store, "junior")
+        before.next()
+    assert "junior interview, 1 of" in run(cli.app, ["drill", "--interview", "senior"], input="\n").output
+    run(cli.app, ["drill", "--interview", "senior"], input="n\n")
+    assert shown[0].plan == before.plan and shown[1].level == "senior"
 
 
 def test_what_was_done_goes_from_one_machine_to_another(home, tmp_path, monkeypatch):

@@ -33,20 +33,19 @@ def press_enter(field):
 
 def shown(panel):
     """The words on the buttons that can be pressed."""
-    buttons = (panel.answer, panel.pass_, panel.later, panel.next)
-    return [button.description for button in buttons if button.layout.display != "none"]
+    return [button.description for button in panel.buttons if button.layout.display != "none"]
 
 
 def test_a_choice_is_answered_and_the_next_card_comes(store):
     """Press its number: verdict and reasons; Next card: the page at the end?"""
     drill = panel(store, choice())
-    assert shown(drill) == ["I do not know", "Later"] and "Why?" in drill.prompt.value
+    assert shown(drill) == ["Answer", "I do not know", "Later"] and "Why?" in drill.prompt.value
     assert "<li>keys</li>" in drill.place.children[1].value and drill.options[0].tooltip in ("keys", "queries", "both")
     drill.options[drill.session.asked.right].click()
-    assert "✓ Right" in drill.said.value and "rows share 1" in drill.said.value and shown(drill) == ["Next card"]
+    assert "✓ Right" in drill.verdict.value and "rows share 1" in drill.said.value and shown(drill) == ["Next card"]
     assert all(button.disabled for button in drill.options) and store.events("review")[0].score == 1
     drill.next.click()
-    assert "1 of 1 right" in drill.prompt.value and shown(drill) == []
+    assert "1 of 1 right" in drill.prompt.value and shown(drill) == ["Look again"]
 
 
 def test_a_button_may_be_pressed_from_another_thread(store):
@@ -68,14 +67,14 @@ def test_what_the_file_refuses_is_said_on_the_card(store, monkeypatch):
     drill = panel(store, choice())
     monkeypatch.setattr(drill.session.schedule, "review", lambda *review, **data: full())
     drill.options[0].click()
-    assert "disk is full" in drill.said.value and drill.session.asked
+    assert 'role="alert"' in drill.verdict.value and "disk is full" in drill.verdict.value and drill.session.asked
 
 
 def test_nothing_chosen_is_no_answer(store):
     """Answer without a choice or a call: a sentence, nothing recorded?"""
     drill = panel(store, bug())
     drill.answer.click()
-    assert "Press the number of an option" in drill.said.value and store.events() == []
+    assert "Type the number of an option, 1 to 4, or a call" in drill.verdict.value and store.events() == []
 
 
 def test_enter_answers_a_number(store):
@@ -83,7 +82,7 @@ def test_enter_answers_a_number(store):
     drill = panel(store, numeric())
     drill.fields[0].value = "many"
     press_enter(drill.fields[0])
-    assert "is not read as a number" in drill.said.value
+    assert "is not read as a number" in drill.verdict.value
     drill.fields[0].value = str(drill.session.asked.question.answer)
     press_enter(drill.fields[0])
     assert store.events("review")[0].score == 1
@@ -119,7 +118,7 @@ def test_a_written_answer_is_ticked(store):
     drill = panel(store, recall())
     drill.fields[0].value = "the variance grows"
     drill.answer.click()
-    assert "A model answer" in drill.said.value and store.events() == []
+    assert "A model answer" in drill.model.value and store.events() == []
     boxes = drill.ticks.children[1:]
     boxes[0].value = boxes[2].value = True
     drill.answer.click()
@@ -132,7 +131,7 @@ def test_shapes_have_a_line_each(store):
     for field, text in zip(drill.fields, ("2 5", "()"), strict=True):
         field.value = text
     drill.answer.click()
-    assert "2 of 2 right" in drill.said.value
+    assert "2 of 2 right" in drill.verdict.value
 
 
 def test_a_bug_is_named_or_exposed(store):
@@ -140,10 +139,10 @@ def test_a_bug_is_named_or_exposed(store):
     drill = panel(store, bug())
     drill.fields[0].value = "causal_mask(4)"
     drill.answer.click()
-    assert "exactly what it should" in drill.said.value and "Answer" in shown(drill)
+    assert "exactly what it should" in drill.verdict.value and "Answer" in shown(drill)
     drill.fields[0].value = "causal_mask(1, 5)"
     drill.answer.click()
-    assert "That exposes it" in drill.said.value and store.events("review")[0].score == 1
+    assert "That exposes it" in drill.verdict.value and store.events("review")[0].score == 1
 
 
 def test_code_starts_from_the_blank_cell(store):
@@ -152,7 +151,7 @@ def test_code_starts_from_the_blank_cell(store):
     assert drill.fields[0].value == STUB and "workbook-code" in drill.fields[0]._dom_classes
     drill.fields[0].value = RIGHT
     drill.answer.click()
-    assert "It passes its check" in drill.said.value
+    assert "It passes its check" in drill.verdict.value
 
 
 def test_not_knowing_and_later_are_buttons(store):
@@ -177,20 +176,21 @@ def test_a_new_card_is_scrolled_into_sight_from_its_top(store, monkeypatch):
     went = []
     monkeypatch.setattr(widgets.DOMWidget, "focus", lambda widget: went.append(widget))
     drill = panel(store, numeric(), recall())
-    assert went[-2:] == [drill.top, drill.fields[0]] and drill.box.children[0] is drill.top
+    assert went[-2:] == [drill.top, drill.fields[0]] and drill.top in drill.box.children[:2]
     drill.pass_.click()
     drill.next.click()
     assert went[-2:] == [drill.top, drill.fields[0]] and drill.top.tabbable is False
 
 
 def test_every_control_has_a_name(store):
-    """For a screen reader: has each button, box and field a description or a hint?"""
+    """For a screen reader: has each button, box and field a description?"""
     drill = panel(store, recall())
     drill.answer.click()
     assert all(box.description for box in drill.ticks.children[1:])
-    assert all(button.description for button in (drill.answer, drill.pass_, drill.later, drill.next))
+    assert all(button.description for button in drill.buttons) and drill.fields[0].description == "Your answer"
     drill = panel(store, numeric("phase5/other"))
-    assert drill.fields[0].placeholder == "a number, in bytes"
+    assert drill.fields[0].description == "Your answer, in bytes"
+    assert [field.description for field in panel(store, shapes()).fields] == ["x", "x.sum()"]
 
 
 def test_text_of_cards_is_never_html(store):
@@ -202,7 +202,7 @@ def test_text_of_cards_is_never_html(store):
 def test_an_interview_is_drawn_by_the_same_panel(store):
     """The heading has its clock, the end its sheet?"""
     drill = Panel(Interview([choice()], store, "junior", Clock(), seed=1))
-    assert "junior interview · 1 of 1 · 45:00 left" in drill.head.value
+    assert "45:00 left · 1 of 1" in drill.head.value
     drill.options[drill.session.asked.right].click()
     drill.next.click()
     assert "Score sheet" in drill.prompt.value
@@ -232,3 +232,29 @@ def test_while_grading_there_is_no_widget(shows, monkeypatch):
     monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
     drills(unlock_all=True)
     assert set(shows[0]) == {"text/html", "text/plain"}
+
+
+def test_an_interview_begins_with_a_press(shows, capsys):
+    """No level: a button each; pressed: the clock; run again: it is offered to go on with, first?"""
+    start = notebook.Start(notebook.load_cards(), Store(), ("junior", "senior"), None)
+    start.buttons[0].click()
+    assert "left · 1 of 1" in start.box.children[0].children[2].value
+    notebook.interview("junior")
+    assert "junior interview, 1 of 1" in shows[0]["text/plain"]
+    notebook.interview("boss")
+    assert "There is no level boss" in capsys.readouterr().out and len(shows) == 1
+
+
+def test_what_matters_is_said_aloud(store):
+    """For a screen reader: a verdict politely, a fault and the last minutes at once, the seconds never?"""
+    clock = Clock()
+    drill = Panel(Interview([choice()], store, "junior", clock, seed=1))
+    drill.answer.click()
+    assert 'role="alert"' in drill.verdict.value and "1 to 3" in drill.verdict.value and not drill.alarm.value
+    clock.turn(minutes=40)
+    drill._refresh()
+    assert 'role="alert"' in drill.alarm.value and "5 minutes left" in drill.alarm.value
+    assert "4:00 of" not in drill.alarm.value and "aria" not in drill.head.value
+    drill.fields[0].value = str(drill.session.asked.right + 1)
+    press_enter(drill.fields[0])
+    assert 'role="status" aria-live="polite"' in drill.verdict.value and "✓ Right" in drill.verdict.value

@@ -289,3 +289,54 @@ def test_a_review_costs_the_same_with_forty_times_the_cards(tmp_path, clock):
     large = steps_per_review(tmp_path / "large.db", clock, 800, 8_000)
     assert small["statements"] == large["statements"] < 20
     assert large["steps"] < 1.5 * small["steps"]
+
+
+def test_a_page_left_open_over_night_has_the_new_day(store, clock):
+    """Two new cards a day, done; the page stays open, and at four in the morning: two more, without a new start?"""
+    session = Session([choice(f"phase2/c{n}") for n in range(5)], store, clock, new_per_day=2)
+    for _ in range(2):
+        session.answer(session.next().right)
+    assert session.waiting()[1] == 0 and session.next() is None
+    clock.turn(hours=7)
+    assert session.waiting()[1] == 2 and session.next().card.id == "phase2/c2"
+    clock.turn(hours=24, minutes=1)
+    assert session.status() == "2 due · 2 new" and session.seconds() == 0
+
+
+def test_two_fronts_share_the_new_cards_of_a_day(tmp_path, clock):
+    """A notebook and a terminal side by side, three new cards a day: three together, none twice?"""
+    cards, path = [choice(f"phase2/c{n}") for n in range(9)], tmp_path / "workbook.db"
+    with Store(path) as here, Store(path) as there:
+        notebook, terminal = (Session(cards, one, clock, new_per_day=3) for one in (here, there))
+        for session in (notebook, terminal, notebook):
+            session.answer(session.next().right)
+        assert notebook.waiting() == terminal.waiting() == (0, 0)
+        assert notebook.next() is None and terminal.next() is None
+        assert len({event.subject for event in here.events("review")}) == 3
+
+
+def test_the_last_letters_are_kept_with_the_next_beat(store, clock):
+    """Typed in one burst, then nothing more: is the whole of it kept a second later?"""
+    session = Session([numeric()], store, clock)
+    session.next()
+    for typed in ("2", "2*", "2*3"):
+        session.keep(typed)
+    session._kept -= 1
+    session.beat()
+    assert Session([numeric()], store, clock).next() and store.draft()[1]["typed"] == "2*3"
+
+
+def test_a_card_on_two_tables_is_asked_once_more_at_most(tmp_path, clock):
+    """Answered in one window, typed at in another: is it not asked again in the first, or later?"""
+    cards, path = [numeric(f"phase5/c{n}") for n in range(3)], tmp_path / "workbook.db"
+    with Store(path) as here, Store(path) as there:
+        notebook, terminal = (Session(cards, one, clock, seed=1) for one in (here, there))
+        assert notebook.next() == terminal.next()
+        terminal.give_up()
+        notebook.status()
+        notebook.keep("2*", at_once=True)
+        assert terminal.next().card.id == "phase5/c1"
+        terminal.keep("3*", at_once=True)
+        assert Session(cards, here, clock).next().card.id == "phase5/c1"
+        notebook.answer("1")
+        assert len(here.events("review", "phase5/c0")) == 2

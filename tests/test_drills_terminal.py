@@ -1,12 +1,14 @@
 """`workbook drill` driven by keys alone, in textual's own harness."""
 
 import asyncio
+import re
 from itertools import groupby
 
 import pytest
 from textual.widgets import Input, Markdown, SelectionList
 
 from tests.drill_cards import RIGHT, Clock, bug, choice, code, numeric, recall, shapes
+from utils.drills.interview import Interview
 from utils.drills.session import Session
 from utils.drills.store import Store
 from utils.drills.terminal import DrillApp
@@ -177,3 +179,36 @@ def test_a_small_terminal_and_text_that_looks_like_markup(store, clock):
     session = Session([odd, recall(rubric=rubric)], store, clock)
     steps = ["1", reads("[bold]x[/bold]"), "pagedown", "enter", "ctrl+s", "space", "ctrl+s", reads("1 of 1 points")]
     play(session, *steps, size=(60, 15))
+
+
+def test_a_long_card_is_read_from_its_top(store, clock):
+    """Longer than 24 lines: its first line is in sight, and how much is below; at the end, nothing?"""
+    long = bug(prompt="First line.\n\n" + "More.\n\n" * 20)
+
+    def below(app):
+        more = app.query_one("#more")
+        return str(more.content) if more.visible else ""
+
+    async def at_the_top(app, pilot):
+        await pilot.pause()
+        assert app.query_one("#page").scroll_y == 0 and re.search(r"PgDn: \d\d more lines below", below(app))
+
+    async def at_the_end(app, pilot):
+        await pilot.press("pagedown", "pagedown", "pagedown", "pagedown")
+        await pilot.pause()
+        assert below(app) == "" and app.query_one("#page").scroll_y > 20
+
+    play(Session([long], store, clock, seed=1), at_the_top, at_the_end)
+
+
+def test_an_interview_may_be_ended_or_left(store, clock):
+    """Ctrl+T: the sheet, and it is over; Ctrl+Q instead: out, and what was typed can be gone on with?"""
+    cards = [numeric(), recall(), choice()]
+    play(Interview(cards, store, "junior", clock, seed=1), *keys("2*"), "ctrl+q")
+    again = Interview.broken_off(cards, store, clock)
+
+    async def typed(app, pilot):
+        assert app.session.typed == "2*" or app.session.asked.card.kind == "choice"
+
+    play(again, typed, "ctrl+n", "ctrl+t", reads("Score sheet", "1 skipped, 2 not reached"), "enter")
+    assert Interview.broken_off(cards, store, clock) is None and not store.events("review")

@@ -12,6 +12,7 @@ from pathlib import Path
 from utils.workspace import PHASES, WorkspaceError, course_root
 
 TITLE = re.compile(r"^### Exercise (\d+\.\d+)\w* · `(\w+)` · (core|more|stretch) · about (\d+) min", re.MULTILINE)
+HEADING = re.compile(r"^## (\d+\.\d+) (.+)$", re.MULTILINE)
 POINTS = re.compile(r"\bpoints=([\d.]+)")
 
 
@@ -50,6 +51,16 @@ def syllabus(root=None):
         if path.is_file():
             tasks |= _tasks(path, path.stat().st_mtime_ns)
     return tasks
+
+
+def headings(phase, root=None):
+    """{"2.3": the title of that section} of a phase, as its notebook in the release has it."""
+    try:
+        path = Path(root or course_root()) / "notebooks" / phase / f"{phase}.ipynb"
+        cells = json.loads(path.read_text(encoding="utf8"))["cells"]
+    except (WorkspaceError, OSError):
+        return {}
+    return {section: title for cell in cells for section, title in HEADING.findall("".join(cell["source"]))}
 
 
 @functools.lru_cache(maxsize=32)

@@ -22,11 +22,12 @@ drills()
 # Forty-five minutes, cards of every kind at one level: `"junior"`, `"senior"` or `"staff"`. The clock stands still while
 # you read a model answer. At the end a sheet says what to study next.
 #
-# ```python
-# from utils.drills.notebook import interview
-#
-# interview("junior")
-# ```
+# Run the cell and choose a level. An interview that was broken off can be gone on with on the same day.
+
+# %%
+from utils.drills.notebook import interview
+
+interview()
 
 # %% [markdown]
 # ## 3 · Elsewhere

@@ -56,12 +56,23 @@ def _drill(phases, kinds, levels, unlock_all, new, interview):
             typer.echo(sentence)
         cards = chosen(load_cards(), phases, kinds, levels)
         if interview:
-            session = Interview(cards, store, interview)
+            session = _gone_on_with(store) or Interview(cards, store, interview)
         else:
             session = Session(open_cards(cards, passed_in(store), unlock_all), store, new_per_day=new)
         DrillApp(session).run()
         right = sum(score == 1 for _, score, _ in session.done)
-        typer.echo(f"{len(session.done)} cards answered, {right} right.")
+        typer.echo(f"{len(session.done)} card{'s' * (len(session.done) != 1)} answered, {right} right.")
+
+
+def _gone_on_with(store):
+    """The interview that was broken off today, if there is one and the learner wants it."""
+    from utils.drills.interview import Interview
+    from utils.drills.loading import load_cards
+
+    broken_off = Interview.broken_off(load_cards(), store)
+    if broken_off and typer.confirm(f"Broken off today: {broken_off.described()}. Go on with it?", default=True):
+        return broken_off
+    return None
 
 
 def _export(path):

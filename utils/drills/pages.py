@@ -16,10 +16,10 @@ KIND = {
 HINTS = {
     "recall": "Say it aloud or write it down, then look at the model answer and tick what you had.",
     "design": "Sketch your design, with numbers, then look at the model answer and tick what you had.",
-    "choice": "Choose one.",
+    "choice": "Choose one: its number, then Enter.",
     "numeric": "A number; 2^20, 3e9, 2*12*64 and 4 MiB are read, too.",
     "shape": "The shape of each expression: 2 5, or () for a single number.",
-    "bug": "Name the fault, or type a call that exposes it; a tuple of sizes stands for random numbers.",
+    "bug": "The number of the fault, or a call that exposes it; a tuple of sizes stands for random numbers.",
     "code": "Write it. The same check as in the course decides; each failing try costs a little.",
 }
 
@@ -31,10 +31,11 @@ def heading(session):
         return waiting
     card = session.asked.card
     time = f"{clock(session.seconds())} of {card.minutes:g} min"
-    return " · ".join([card.section, KIND[card.kind], card.level, time, waiting])
+    return " · ".join([waiting, card.section, KIND[card.kind], card.level, time])
 
 
 def clock(seconds):
+    """Minutes and seconds, 4:05."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
@@ -51,17 +52,25 @@ def model_answer(session):
     return f"**A model answer**\n\n{session.model_answer()}"
 
 
-def after(feedback, session):
-    """What is said to a reply: verdict, model answer, what an interviewer would ask next, when it comes back."""
-    if not feedback.final:
-        return feedback.text
+def verdict(feedback):
+    """(The verdict on a reply in one line, what else is said to it), Markdown."""
+    first, _, rest = feedback.text.partition("\n")
+    if first.startswith("```"):
+        first, rest = "Not yet. Mend it and answer again.", feedback.text
     mark = "✓" if feedback.right else "◐" if feedback.score >= 0.5 else "✗"
-    parts = [f"{mark} {feedback.text}"]
+    return f"{mark} {first}", rest.strip("\n")
+
+
+def after(feedback, session):
+    """What is said below the verdict: reasons, model answer, what an interviewer would ask next, when it comes back."""
+    parts = list(filter(None, [verdict(feedback)[1]]))
+    if not feedback.final:
+        return "".join(parts)
     if feedback.answer.strip():
         parts.append(f"**A model answer**\n\n{feedback.answer}")
     if feedback.follow_ups:
         parts.append("**Next they would ask**\n\n" + "\n".join(f"- {one}" for one in feedback.follow_ups))
-    parts.append(f"*It comes back {when(feedback.due, session.clock())}. Enter: next card.*")
+    parts.append(f"*{session.comes_back(feedback)} Enter: next card.*")
     return "\n\n".join(parts)
 
 
@@ -88,6 +97,12 @@ def closing(session):
     if not session.deck:
         lines.append(NOTHING_OPEN)
     return "\n\n".join(lines)
+
+
+def spoken(text, urgent=False):
+    """One line of Markdown as HTML that a screen reader says the moment it appears: at once, or after its sentence."""
+    role = 'role="alert" aria-live="assertive"' if urgent else 'role="status" aria-live="polite"'
+    return f"<div {role}>{html(text)}</div>" if text else ""
 
 
 NOTHING_OPEN = (

@@ -117,6 +117,15 @@ def _truth(question):
     return f"{question.answer:,.6g}{f' {question.unit}' if question.unit else ''}".replace(",", " ")
 
 
+def option_typed(asked, typed):
+    """The place of the option whose number was typed. Raises Unclear if there is none."""
+    number = typed.strip().rstrip(".)")
+    if not number.isdecimal() or not 1 <= int(number) <= len(asked.options):
+        call = ", or a call" if asked.card.kind == "bug" else ""
+        raise Unclear(f"Type the number of an option, 1 to {len(asked.options)}{call}.")
+    return int(number) - 1
+
+
 def _chosen(asked, reply):
     if type(reply) is not int or not 0 <= reply < len(asked.options):
         raise Unclear(f"Choose one of the {len(asked.options)} options.")

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from utils.drills.pages import closing
+from utils.drills.pages import closing, when
 from utils.drills.replies import SELF_JUDGED, ask, judge, solved
 from utils.drills.schedule import Schedule, day_of, now
 from utils.drills.store import Event
@@ -19,6 +19,7 @@ NEW_PER_DAY = 20  # more than that come back all at once some days later
 DUE_PER_NEW = 3  # cards that come back between two new ones
 AHEAD = timedelta(minutes=20)  # with nothing else to do, what is due so soon is asked now
 EVERY = 0.5  # seconds between two savings of a text that is being typed
+BEAT = 15  # seconds between two savings of the time on a card
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,16 @@ class Session:
     the same numbers and what was typed.
     """
 
+    LATER, ENDS = "Later", False  # what the key of skipping is called; may it be ended before the last card?
+
     def __init__(self, deck, store, clock=now, new_per_day=NEW_PER_DAY, seed=None):
         self.deck = {card.id: card for card in deck}
         self.store, self.clock, self.schedule = store, clock, Schedule(store, clock)
         self.asked, self.typed, self.tries, self.done = None, "", 0, []
         self._seeds = random.Random(seed)
-        self._began, self._kept, self._turn = clock(), 0.0, 0
-        self._allowed = new_per_day - store.begun_since(day_of(clock()).timestamp())
+        self._began, self._stopped, self._turn = clock(), None, 0
+        self._kept, self._unkept, self._resumed, self._was_due = 0.0, False, None, None
+        self._per_day = new_per_day
         self._read()
 
     # ---- asking ----
@@ -98,19 +102,33 @@ class Session:
         return None if first is None else datetime.fromtimestamp(first, self.clock().tzinfo)
 
     def keep(self, text, at_once=False):
-        """Keep what is typed so far, at most twice a second."""
-        self.typed = text
+        """Keep what is typed so far, at most twice a second; the last letters with the next beat."""
+        self.typed, self._unkept = text, True
         if self.asked and (at_once or time.monotonic() - self._kept > EVERY):
             self._keep()
 
+    def beat(self):
+        """To be called every second or so: the last letters are kept, and the time on a card."""
+        if self.asked and time.monotonic() - self._kept > (EVERY if self._unkept else BEAT):
+            self._keep()
+
     def seconds(self):
-        """How long the card has been on the table."""
-        return (self.clock() - self._began).total_seconds()
+        """How long the card has been on the table; while its model answer is read the clock stands still."""
+        return ((self._stopped or self.clock()) - self._began).total_seconds()
+
+    def moment(self):
+        """What is to be said aloud at this moment; of a drill nothing."""
+        return ""
+
+    def comes_back(self, feedback):
+        """When the card that was answered is asked again, a sentence."""
+        return f"It comes back {when(feedback.due, self.clock())}."
 
     # ---- answering ----
 
     def model_answer(self):
-        """The model answer, to tick the rubric by: of a recall or design card."""
+        """The model answer, to tick the rubric by: of a recall or design card. From here on it is being read."""
+        self._stopped = self._stopped or self.clock()
         return self.asked.card.answer
 
     def answer(self, reply):
@@ -163,8 +181,9 @@ class Session:
     # ---- which one ----
 
     def _resume(self):
-        """The card that was on the table when the last session broke off."""
-        card, kept = self.store.draft() or (None, None)
+        """The card that was on the table when the last session broke off; once: later ones lie on another table."""
+        card, kept = self._resumed or self.store.draft() or (None, None)
+        self._resumed = (None, None)
         if card not in self.deck:
             return False
         self._put(self.deck[card], kept["seed"])
@@ -182,12 +201,15 @@ class Session:
 
     def _put(self, card, seed):
         self.asked = ask(card, seed)
-        self.typed, self.tries, self._began = "", 0, self.clock()
+        self.typed, self.tries, self._began, self._stopped = "", 0, self.clock(), None
+        self._was_due = self._due.get(card.id)
 
     def _keep(self):
+        if self._due.get(self.asked.card.id) != self._was_due:
+            return  # it was answered in another window meanwhile: not to be asked again
         kept = {"seed": self.asked.seed, "typed": self.typed, "tries": self.tries, "seconds": self.seconds()}
         self.store.keep_draft(self.asked.card.id, kept)
-        self._kept = time.monotonic()
+        self._kept, self._unkept = time.monotonic(), False
 
     def _choose(self, moment):
         """The id of the card to ask: the one due longest, now and then a new one; else one that is due soon."""
@@ -208,12 +230,16 @@ class Session:
             self._due[card] = max(self._due.get(card, 0), self.clock().timestamp() + 600)
 
     def _refresh(self):
-        """Read again what another notebook or terminal has recorded meanwhile."""
-        if self.store.changed_elsewhere() != self._version:
+        """Read again what another notebook or terminal has recorded meanwhile; a new day brings new cards."""
+        new_day = day_of(self.clock()) != self._day
+        if new_day:
+            self._began = self.clock()  # a card that lay on the table over night did not take all these hours
+        if new_day or self.store.changed_elsewhere() != self._version:
             self._read()
 
     def _read(self):
-        self._version = self.store.changed_elsewhere()
+        self._version, self._day = self.store.changed_elsewhere(), day_of(self.clock())
+        self._allowed = self._per_day - self.store.begun_since(self._day.timestamp())
         known = self.store.due_times()
         self._due = {card: due for card, due in known.items() if card in self.deck}
         self._new = dict.fromkeys(card for card in self.deck if card not in known)

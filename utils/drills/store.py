@@ -43,6 +43,7 @@ MIGRATIONS = (  # the first makes version 1 of version 0, and so on; one that wa
     CREATE TABLE drafts (card TEXT PRIMARY KEY, at REAL NOT NULL, data TEXT NOT NULL);
     """,
 )
+INTERVIEW = "interview"  # among the drafts: no card, but the interview that goes on
 FORMAT = f"{COURSE} events 1"  # the first line of an export
 
 
@@ -190,8 +191,13 @@ class Store:
 
     def draft(self):
         """(card, what was kept) of the card that was on the table last, or None."""
-        rows = self._rows("SELECT card, data FROM drafts ORDER BY at DESC LIMIT 1")
+        rows = self._rows("SELECT card, data FROM drafts WHERE card != ? ORDER BY at DESC LIMIT 1", INTERVIEW)
         return (rows[0][0], json.loads(rows[0][1])) if rows else None
+
+    def interview(self):
+        """What was kept of the interview that goes on, or None."""
+        rows = self._rows("SELECT data FROM drafts WHERE card = ?", INTERVIEW)
+        return json.loads(rows[0][0]) if rows else None
 
     def keep_draft(self, card, data):
         self._rows("INSERT OR REPLACE INTO drafts (card, at, data) VALUES (?,?,?)", card, time.time(), json.dumps(data))

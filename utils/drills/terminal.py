@@ -7,7 +7,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Footer, Input, Label, Markdown, OptionList, SelectionList, Static, TextArea
 
-from utils.drills.pages import after, heading, model_answer, number_hint, reply_hint
+from utils.drills.pages import after, heading, model_answer, number_hint, reply_hint, verdict
 from utils.drills.replies import SELF_JUDGED, Unclear
 from utils.drills.store import StoreError
 
@@ -91,6 +91,7 @@ class DrillApp(App):
     #head { background: $primary; color: $text; padding: 0 1; height: 1; }
     #page { padding: 1 2; }
     Reply, Ticks { height: auto; }
+    #more { height: 1; padding: 0 2; color: $text-accent; }
     #place { height: auto; }
     #prompt { margin: 0; padding: 0; }
     .hint { width: 100%; }
@@ -102,6 +103,8 @@ class DrillApp(App):
         Binding("ctrl+s,f2", "submit", "Answer", priority=True),
         Binding("ctrl+g,f3", "give_up", "I do not know", priority=True),
         Binding("ctrl+n,f4", "skip", "Later", priority=True),
+        Binding("ctrl+n,f4", "skip_for_good", "Skip", priority=True),
+        Binding("ctrl+t", "end", "End", priority=True),
         Binding("ctrl+q,f10", "leave", "Stop", priority=True),
         Binding("pageup", "turn(-1)", show=False, priority=True),
         Binding("pagedown", "turn(1)", "Scroll", priority=True),
@@ -120,10 +123,13 @@ class DrillApp(App):
             yield Markdown(id="prompt")
             yield Vertical(id="place")
             yield Markdown(id="said")
+        yield Static(id="more", markup=False)
         yield Footer()
 
     async def on_mount(self):
         self.set_interval(1, self._tick)
+        for what in ("scroll_y", "virtual_size"):
+            self.watch(self.query_one("#page"), what, lambda: self.call_after_refresh(self._say_what_is_below))
         await self._next()
 
     # ---- what is shown ----
@@ -141,7 +147,7 @@ class DrillApp(App):
             await self.query_one("#prompt").update(asked.prompt)
             reply = Reply(asked, self.session.typed)
             await self.query_one("#place").mount(reply)
-            reply.first().focus()
+            reply.first().focus(scroll_visible=False)  # a long card is read from its top
         self.query_one("#page").scroll_home(animate=False)
         self.refresh_bindings()
         self._tick()
@@ -152,9 +158,18 @@ class DrillApp(App):
         await said.update(text)
         self.call_after_refresh(self.query_one("#page").scroll_to_widget, said, top=True, animate=False)
 
+    def _say_what_is_below(self):
+        """The line above the keys: how much of a long card is out of sight."""
+        page, more = self.query_one("#page"), self.query_one("#more")
+        below = round(page.max_scroll_y - page.scroll_y)
+        more.update(f"↓ PgDn: {below} more line{'s' * (below > 1)} below")
+        more.visible = below > 0
+
     def _tick(self):
+        self.session.beat()
         for head in self.query("#head"):  # none at the very beginning and end
             head.update(heading(self.session))
+            self._say_what_is_below()
 
     @property
     def _reply(self):
@@ -187,7 +202,7 @@ class DrillApp(App):
     async def _finish(self, feedback):
         self.done = feedback.final
         self.refresh_bindings()
-        await self._say(after(feedback, self.session))
+        await self._say(f"{verdict(feedback)[0]}\n\n{after(feedback, self.session)}")
         if feedback.final:
             self._reply.disabled = True
             await self.query(Ticks).remove()
@@ -202,6 +217,14 @@ class DrillApp(App):
         if not self.done:
             self.session.skip()
             await self._next()
+
+    async def action_skip_for_good(self):
+        await self.action_skip()
+
+    async def action_end(self):
+        """To the score sheet of an interview."""
+        self.session.end()
+        await self._next()
 
     async def action_forward(self):
         if not self.done:
@@ -229,9 +252,12 @@ class DrillApp(App):
 
     def check_action(self, action, parameters):
         """Which keys the last line shows: those of a card on the table, or those after it."""
+        ends = self.session.ENDS
         if action == "forward":
             return self.done
-        return not self.done if action in ("submit", "give_up", "skip", "pick") else True
+        if action == "end" or (action in ("skip", "skip_for_good") and ends != (action == "skip_for_good")):
+            return action == "end" and ends and bool(self.query(Reply))
+        return not self.done if action in ("submit", "give_up", "skip", "skip_for_good", "pick") else True
 
     # ---- what fields say ----
 
