@@ -353,6 +353,18 @@ def is_judged(name, data):
     assert sum(line.startswith("  so far") for line in text.split("\n")) == (not report.passed)
 
 
+@pytest.mark.parametrize("name", [name for name, one in EXERCISES.items() if any(case.judge for case in one.visible)])
+@pytest.mark.filterwarnings("ignore")
+def test_a_case_with_its_own_judge_refuses_what_it_cannot_read(name):
+    """Where a case judges by its own rule: is an answer of another form refused, and no error of ours?"""
+    exercise = EXERCISES[name]
+    case = next(case for case in exercise.visible if case.judge)
+    exam, right = Exam(exercise, (case,), SEED), truth(exercise, case, SEED)
+    for odd in (None, {1: 2}, "text", torch.ones(2, 3, 4)):
+        report = judged(exam, [right | {"calls": [call | {"value": odd} for call in right["calls"]]}])
+        assert not report.passed and report.aspects["values"] is False
+
+
 @pytest.mark.parametrize("name", one_in(4))
 @given(data=st.data())
 @settings(UNHURRIED, max_examples=4)

@@ -194,7 +194,7 @@ class Job:
     """What a pool needs to know of a submission."""
 
     def __init__(self, student, work):
-        self.student, self.phase, self.notebook, self.result = student, "sample", work, None
+        self.student, self.phase, self.notebook, self.result, self.file = student, "sample", work, None, None
 
 
 class Lethal(Papers):

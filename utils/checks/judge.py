@@ -94,13 +94,24 @@ def _answers(case, got, expected):
         )
     if case.judge:
         raised = next((call["raised"] for call in got["calls"] if call["raised"]), None)
-        text = ("an answer", _said(raised)) if raised else case.judge(got, expected)
+        text = ("an answer", _said(raised)) if raised else _own_verdict(case, got, expected)
         if text:
             yield Finding(RUNS if raised else VALUES, *text, ("values",))
         return
     for index, (call, right) in enumerate(zip(got["calls"], expected["calls"], strict=False)):
         place = f" in call {index + 1}" if len(expected["calls"]) > 1 else ""
         yield from _call(case, call, right, place)
+
+
+def _own_verdict(case, got, expected):
+    """What the case's own judge says: None or (expected, got). An answer of a form that it cannot read is refused."""
+    try:
+        return case.judge(got, expected)
+    except Exception:
+        calls = zip(got["calls"], expected["calls"], strict=False)
+        found = (finding for mine, right in calls for finding in _call(case, mine, right, ""))
+        unlike = next((finding for finding in found if finding.stage in (TYPE, SHAPE)), None)
+        return (unlike.expected, unlike.got) if unlike else ("an answer that can be read", "one of another form")
 
 
 def too_slow(seconds):
