@@ -104,9 +104,10 @@ def _answers(case, got, expected):
 
 
 def _own_verdict(case, got, expected):
-    """What the case's own judge says: None or (expected, got). An answer of a form that it cannot read is refused."""
+    """What the case's own judge says: None or (expected, got), a line each. An answer that it cannot read is refused."""
     try:
-        return case.judge(got, expected)
+        texts = case.judge(got, expected)
+        return texts and tuple(" ".join(text.split()) for text in texts)
     except Exception:
         calls = zip(got["calls"], expected["calls"], strict=False)
         found = (finding for mine, right in calls for finding in _call(case, mine, right, ""))
