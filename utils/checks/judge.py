@@ -104,7 +104,7 @@ def _answers(case, got, expected):
 
 
 def _own_verdict(case, got, expected):
-    """What the case's own judge says: None or (expected, got), a line each. An answer that it cannot read is refused."""
+    """What the case's own judge says: None or (expected, got). What it cannot read is refused."""
     try:
         texts = case.judge(got, expected)
         return texts and tuple(" ".join(text.split()) for text in texts)
