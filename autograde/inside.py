@@ -21,7 +21,7 @@ import time
 from dataclasses import replace
 
 from utils.observe import Request, answer, codec, forbid, observe
-from utils.observe.limits import TookTooLong, time_limit
+from utils.observe.limits import Beginning, TookTooLong, time_limit
 from utils.observe.run import first_optimiser
 
 NOBODY = 65534
@@ -282,16 +282,18 @@ def _run(shell, source, seconds):
 
     outputs, values = [], []
     shell.display_trap.hook = values.append  # the cell's last value
-    with capture_output() as page:
+    printed = {"stdout": Beginning(MAX_TEXT), "stderr": Beginning(MAX_TEXT)}
+    to = contextlib.redirect_stdout(printed["stdout"]), contextlib.redirect_stderr(printed["stderr"])
+    with capture_output(stdout=False, stderr=False) as page, to[0], to[1]:
         try:
             with time_limit(seconds):
                 result = shell.run_cell(source, store_history=False)
             error = result.error_before_exec or result.error_in_exec
         except TookTooLong as late:
             error = late
-    for name, text in (("stdout", page.stdout), ("stderr", page.stderr)):
-        if text:
-            outputs.append({"output_type": "stream", "name": name, "text": text[:MAX_TEXT]})
+    for name, stream in printed.items():
+        if text := stream.getvalue():
+            outputs.append({"output_type": "stream", "name": name, "text": text})
     for shown in page.outputs:
         outputs.append({"output_type": "display_data", "data": _small(shown.data), "metadata": {}})
     for value in values:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention as bound_early
 
 from tests.bank.unseen_phase2_disguises import DISGUISED, without_any_mode
 from utils.checks import evaluate
-from utils.observe import Request, codec, forbid, observe
+from utils.observe import Request, codec, forbid, limits, observe
 
 Q = torch.randn(2, 3, 5, 4)
 
@@ -213,6 +214,24 @@ def test_an_observation_tells_what_was_changed():
     call = observe(careless, request)["calls"][0]
     assert call["changed"] == ["x"] and call["shares"] == ["x"] and call["raised"] is None
     assert torch.equal(request.calls[0]["args"]["x"], torch.zeros(3)), "the request itself must stay as it was"
+
+
+def test_of_a_flood_of_text_only_the_beginning_is_kept():
+    """Of a hundred megabytes that a function prints, are the first lines shown, and is no memory taken by the rest?"""
+    line = "x" * 10**6
+
+    def chatty(q):
+        print("first")
+        for _ in range(100):
+            print(line)
+        return q
+
+    tracemalloc.start()
+    seen = observe(chatty, Request("function", "", [{"args": {"q": Q}, "options": {}}]))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert seen["printed"].startswith("first\nxxx") and len(seen["printed"]) == limits.MAX_PRINTED
+    assert seen["calls"][0]["raised"] is None and peak < 10 * len(line)
 
 
 def test_learner_code_is_stopped_outside_the_main_thread():

@@ -64,16 +64,35 @@ def _watchdog(seconds):
         watcher.join()
 
 
+class Beginning(io.TextIOBase):
+    """A stream that keeps the first `limit` characters of what is written to it: a flood of text fills no memory."""
+
+    def __init__(self, limit):
+        self._room, self._parts = limit, []
+
+    def writable(self):
+        return True
+
+    def write(self, text):
+        if self._room and text:
+            self._parts.append(text[: self._room])
+            self._room -= len(self._parts[-1])
+        return len(text)
+
+    def getvalue(self):
+        return "".join(self._parts)
+
+
 @contextlib.contextmanager
 def captured(notes):
     """Keep stdout, stderr and warnings off the page; `notes["printed"]` gets the beginning of what was printed."""
-    text = io.StringIO()
+    text = Beginning(MAX_PRINTED)
     with warnings.catch_warnings(), contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
         warnings.simplefilter("ignore")
         try:
             yield
         finally:
-            notes["printed"] = text.getvalue()[:MAX_PRINTED]
+            notes["printed"] = text.getvalue()
 
 
 @contextlib.contextmanager
