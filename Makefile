@@ -16,6 +16,9 @@ PINS := pyproject.toml requirements.lock
 learn: .venv/learn.stamp
 	@$(BIN)/workbook learn
 
+# Tests start hundreds of processes: they compile the course once, even where the machine is told to keep no bytecode.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
+
 test: lint
 	@echo "Testing: everything but the slow tests (minutes)"
 	@$(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist loadfile --no-loadscope-reorder

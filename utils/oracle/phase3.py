@@ -173,10 +173,10 @@ def shape_trace(batch, seq_len, d_model, n_heads):
     _require_whole_heads(d_model, n_heads)
     x = torch.empty(batch, seq_len, d_model, device="meta")
     q = k = v = x @ torch.empty(d_model, d_model, device="meta")
-    q_heads, k_heads, v_heads = (split_heads(part, n_heads) for part in (q, k, v))
+    q_heads, k_heads, v_heads = (part.unflatten(-1, (n_heads, -1)).transpose(1, 2) for part in (q, k, v))
     scores = q_heads @ k_heads.mT
     heads = scores.softmax(-1) @ v_heads
-    merged = merge_heads(heads)
+    merged = heads.transpose(1, 2).flatten(2)
     run = dict(x=x, q=q, k=k, v=v, q_heads=q_heads, k_heads_transposed=k_heads.mT, v_heads=v_heads, scores=scores)
     run |= dict(attn_weights=scores, heads=heads, merged=merged, output=merged @ x.new_empty(d_model, d_model))
     return {name: tuple(tensor.shape) for name, tensor in run.items()}
