@@ -32,9 +32,12 @@ def pytest_make_collect_report(collector):
     return fail_if_skipped((yield))
 
 
+LONGEST = ["test_range.py", "test_solution_runs.py", "test_checks_bank.py", "test_browser.py", "test_nbgrader_traps.py"]
+
+
 def pytest_collection_modifyitems(items):
-    """The file that takes longest goes first, so that no worker is left alone with it at the end."""
-    items.sort(key=lambda item: item.path.name != "test_range.py")
+    """The files that take longest go first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
 def pytest_unconfigure():

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tests import train_toys as toys
-from utils import oracle
+from utils import handed_in, oracle
+from utils.data import translation
 from utils.train import TrainError, __main__, checkpoint, folder, parts, settings, texts
 from utils.train import device as devices
 from utils.train.settings import MODELS, TIERS
@@ -212,6 +213,15 @@ def test_every_tier_of_both_tracks_has_settings(track, tier):
     made = settings(track, tier)
     assert (made.track, made.tier) == (track, tier) and made.precision == "fp32"
     assert made.kernels == ("own" if tier == "smoke" else "fused")
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_translator_of_every_tier_can_be_handed_in(tier):
+    """Is its file, with the words of the course's corpus, small enough for every tier?"""
+    config, words = settings("a", tier), [len(one) for one in translation.vocabularies()]
+    with torch.device("meta"):
+        model = oracle.Transformer(*words, config.d_model, config.n_heads, config.d_ff, config.n_layers)
+    assert 4 * sum(parameter.numel() for parameter in model.parameters()) < 0.95 * handed_in.MOST
 
 
 def test_a_named_model_brings_its_sizes():

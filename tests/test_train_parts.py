@@ -10,7 +10,7 @@ from torch import nn
 
 from autograde.kill_matrix import namespace, solution_cells
 from tests import train_toys as toys
-from utils import oracle
+from utils import handed_in, oracle
 from utils.train import device as devices
 from utils.train import nested, parts, weights
 from utils.train.weights import WeightsError
@@ -150,11 +150,20 @@ def test_torchs_layer_norm_is_known_by_the_courses_names(monkeypatch):
     monkeypatch.setattr(parts, "mine", lambda name: WithTorchs if name == "GPT" else getattr(oracle, name))
     model, _ = built("b")
     assert bool((model.norm.weight == 1).all())
-    assert parts.handed_in(model, "b") is None
+    assert weights.named(model, "b")[1] is None
 
 
-def test_another_layout_trains_but_cannot_be_handed_in(tmp_path, monkeypatch):
-    """Fused projections, right but under other names: does it train, and is it said why nothing can be handed in?"""
+def test_a_translator_that_is_too_large_is_stored_all_the_same(tmp_path, monkeypatch):
+    """A file above the limit: is it there, and is it said why it cannot be handed in?"""
+    monkeypatch.setattr(handed_in, "MOST", 1_000)
+    run = toys.train(tmp_path, "a")
+    assert run.report["weights_stored"] and not run.report["can_be_handed_in"]
+    assert "at most 0 MB may be handed in" in run.report["why_not"]
+    assert weights.twin(tmp_path / handed_in.FILE).encoder is not None
+
+
+def test_another_layout_trains_but_cannot_be_read(tmp_path, monkeypatch):
+    """Fused projections, right but under other names: does it train, and is it said why no file of weights is there?"""
 
     class Packed(oracle.MultiHeadAttention):
         def __init__(self, d_model, n_heads):
@@ -174,7 +183,7 @@ def test_another_layout_trains_but_cannot_be_handed_in(tmp_path, monkeypatch):
 
     monkeypatch.setattr(parts, "mine", lambda name: Odd if name == "GPT" else getattr(oracle, name))
     run = toys.train(tmp_path)
-    assert run.steps_done == 6 and not run.report["can_be_handed_in"]
+    assert run.steps_done == 6 and not run.report["weights_stored"]
     assert run.report["why_not"] == "it has no blocks.0.attention.w_q.weight"
     assert not (tmp_path / "weights.safetensors").exists()
 
@@ -232,11 +241,9 @@ def test_a_header_is_not_trusted(stored, header):
 
 
 def test_other_files_are_refused(tmp_path, stored):
-    """No file, half a file, a pickle, a file that is too large: a plain error each?"""
+    """No file, half a file, a pickle: a plain error each?"""
     with pytest.raises(WeightsError, match="there is no file"):
         weights.twin(tmp_path / "none")
-    with pytest.raises(WeightsError, match="at most 0 MB may be handed in"):
-        weights.twin(stored, limit=1_000)
     whole = stored.read_bytes()
     torch.save({"a": torch.ones(2)}, tmp_path / "pickle")
     for broken in (b"", whole[:100], whole[:-10], (tmp_path / "pickle").read_bytes()):

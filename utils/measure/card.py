@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from utils import plots
+from utils import handed_in, plots
 from utils.measure import card_page, ratios
 from utils.measure.card_page import Picture, Section, Table, Tile
 from utils.measure.clock import MeasureError
@@ -87,8 +87,8 @@ def _papers(run):
 def _stored_model(folder, report):
     from utils.train import weights
 
-    path = folder / "weights.safetensors"
-    return weights.twin(path) if path.is_file() and report.get("can_be_handed_in") else None
+    path = folder / handed_in.FILE
+    return weights.twin(path) if path.is_file() and report.get("weights_stored") else None
 
 
 def _head(found):
@@ -142,8 +142,10 @@ def _facts(report):
             "skipped_steps": "steps left out (not finite)", "memory_expected_mib": "memory expected for the run, MiB",
             "memory_peak_mib": f"memory held {report.get('memory_peak_is', '')}, MiB"}  # fmt: skip
     rows = [(name, _plain(report[key])) for key, name in keys.items() if report.get(key) is not None]
-    handed = "yes" if report.get("can_be_handed_in") else f"no: {report.get('why_not') or 'not said'}"
-    return Table("", ("", ""), [*rows, ("weights can be handed in", handed)])
+    if report.get("track") == "a":
+        handed = "yes" if report.get("can_be_handed_in") else f"no: {report.get('why_not') or 'not said'}"
+        rows.append(("weights can be handed in", handed))
+    return Table("", ("", ""), rows)
 
 
 def _plain(value):

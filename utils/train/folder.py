@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from utils import handed_in
 from utils.train.errors import TrainError
 
-LEFT = ("checkpoint", "log.jsonl", "weights.safetensors", "report.json", "tensorboard")  # what a run leaves
+LEFT = ("checkpoint", "log.jsonl", handed_in.FILE, "report.json", "tensorboard")  # what a run leaves
 
 
 def prepare(out):

@@ -237,8 +237,8 @@ class _Session:
             if stopped is None:
                 found = self.task.evaluate(model)
                 self.watcher.log({"step": self.step} | found)
-            reason = report.write_weights(self.out, model, self.config.track)
-            papers = report.made(self, found, stopped, reason, time.perf_counter() - began)
+            file = report.write_weights(self.out, model, self.config.track)
+            papers = report.made(self, found, stopped, file, time.perf_counter() - began)
             with contextlib.suppress(OSError):
                 checkpoint.replace(self.out / "report.json", (json.dumps(papers, indent=1) + "\n").encode())
         if self.first:

@@ -7,22 +7,24 @@ from dataclasses import asdict
 
 import torch
 
+from utils import handed_in
 from utils.train import device as devices
 from utils.train import memory, weights
 
-WEIGHTS = "weights.safetensors"
-
 
 def write_weights(out, model, track):
-    """Store weights.safetensors. None, or why they cannot be handed in (then they lie in the checkpoint only)."""
-    reason = weights.write(out / WEIGHTS, model, track)
-    if reason is None and (size := (out / WEIGHTS).stat().st_size) > weights.LIMIT:
-        return f"the file has {size / 1e6:.1f} MB, and at most {weights.LIMIT / 1e6:.0f} MB may be handed in"
-    return reason
+    """Store weights.safetensors. What the report says of it: is it there, may it be handed in, and if not, why."""
+    reason = weights.write(out / handed_in.FILE, model, track)
+    stored = reason is None
+    if track != "a":
+        reason = reason or "only a translator is handed in (track A)"
+    elif stored and (size := (out / handed_in.FILE).stat().st_size) > handed_in.MOST:
+        reason = f"the file has {size / 1e6:.1f} MB, and at most {handed_in.MOST / 1e6:.0f} MB may be handed in"
+    return {"weights_stored": stored, "can_be_handed_in": reason is None, "why_not": reason}
 
 
-def made(session, found, stopped, reason, evaluation_seconds):
-    """The dict of report.json."""
+def made(session, found, stopped, file, evaluation_seconds):
+    """The dict of report.json. file: what write_weights says."""
     config, task = session.config, session.task
     text = {"fingerprint": task.fingerprint, "units": task.n_units, "vocabulary": list(task.vocabulary)}
     speed = session.tokens / session.seconds if session.seconds else None
@@ -40,8 +42,7 @@ def made(session, found, stopped, reason, evaluation_seconds):
         "skipped_steps": session.updater.skipped,
         "accumulation": session.updater.accumulation,
         "loss": next((row["loss"] for row in reversed(session.watcher.rows) if "loss" in row), None),
-        "can_be_handed_in": reason is None,
-        "why_not": reason,
+        **file,
         "text": text | {"note": task.note},
     }
     costs = _costs(session) | {"evaluation_seconds": round(evaluation_seconds, 2)}
@@ -77,7 +78,7 @@ def read(out, steps):
         found = json.loads((out / "report.json").read_text(encoding="utf8"))
     except (OSError, ValueError):
         return None
-    whole = (out / WEIGHTS).is_file() or not found.get("can_be_handed_in")
+    whole = (out / handed_in.FILE).is_file() or not found.get("weights_stored")
     return found if whole and found.get("steps_done") == steps and found.get("stopped") is None else None
 
 
@@ -98,5 +99,8 @@ def lines(papers):
         expected = papers["memory_expected_mib"]
         rest = "" if "GPU" in papers["memory_peak_is"] else " for the model, without what torch keeps for itself"
         yield f"Memory: at most {peak:,.0f} MiB {papers['memory_peak_is']}; {expected:,.0f} were expected{rest}"
-    if not papers["can_be_handed_in"]:
+    if not papers["weights_stored"]:
+        rest = ", and cannot be handed in" if papers["track"] == "a" else ""
+        yield f"! The course cannot read this model ({papers['why_not']}): its weights lie in the checkpoint only{rest}"
+    elif papers["track"] == "a" and not papers["can_be_handed_in"]:
         yield f"! These weights cannot be handed in: {papers['why_not']}"

@@ -17,8 +17,6 @@ from utils.observe.layout import addresses
 from utils.train.checkpoint import replace
 from utils.train.errors import TrainError
 
-LIMIT = 20 * 10**6  # bytes that may be handed in
-
 
 class WeightsError(TrainError):
     """The file cannot be used; the text says why, in words for the one who made it."""
@@ -53,13 +51,13 @@ def write(path, model, track):
     return None
 
 
-def load(path, model, limit=None):
-    """Copy a file's weights into the twin's `model`, all or nothing. limit: the most bytes the file may have.
+def load(path, model):
+    """Copy a file's weights into the twin's `model`, all or nothing.
 
-    Raises WeightsError for a file that is missing, too large, not safetensors, or holds other names, shapes or kinds of
+    Raises WeightsError for a file that is missing, not safetensors, or holds other names, shapes or kinds of
     numbers, or numbers that are not finite. Then the model is as it was.
     """
-    tensors, _ = _read(path, limit)
+    tensors, _ = _read(path)
     _require_fit(tensors, _shapes(model))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -67,9 +65,9 @@ def load(path, model, limit=None):
     return model
 
 
-def twin(path, limit=None):
+def twin(path):
     """The course's own model with the file's sizes and weights, in eval mode, on the CPU. Raises WeightsError."""
-    tensors, header = _read(path, limit)
+    tensors, header = _read(path)
     track = header.get("track")
     if track not in ("a", "b"):
         raise WeightsError(f"{path} does not say of which track it is; use the file that fit wrote")
@@ -138,13 +136,10 @@ def _shapes(model):
 # ---- reading what others wrote -------------------------------------------------------------------
 
 
-def _read(path, limit):
+def _read(path):
     path = Path(path)
     if not path.is_file():
         raise WeightsError(f"there is no file {path}")
-    size = path.stat().st_size
-    if limit is not None and size > limit:
-        raise WeightsError(f"{path.name} has {size / 1e6:.1f} MB; at most {limit / 1e6:.0f} MB may be handed in")
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
