@@ -86,7 +86,7 @@ _ROWS = {
         lr_floor=0.1, beta2=0.99, eps=1e-8,
     ),
     ("b", "laptop"): dict(
-        d_model=192, n_layers=4, n_heads=6, d_ff=768, init_std=0.06, vocab_size=2_048, seq_len=256, steps=600,
+        d_model=192, n_layers=4, n_heads=6, d_ff=768, init_std=0.06, vocab_size=2_048, seq_len=256, steps=850,
         batch_size=16, lr=2e-3, warmup=100, beta2=0.99, eps=1e-8, kernels="fused",
     ),
     ("b", "t4"): dict(  # 66 M tokens
