@@ -25,7 +25,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from functools import partial
 from importlib.metadata import version
@@ -38,6 +37,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from autograde.course import ROOT
 from benchmarks.kept import keep
+from benchmarks.peak import Peak, alone, family
 from benchmarks.synthetic import KINDS, PHASE, copy_of, hand_in, handed_in, is_check, scores
 from utils.workspace import PHASES
 
@@ -176,7 +176,7 @@ def measured(way, root, phase, students, bar=lambda done: None):
         stdout=subprocess.PIPE,
         text=True,
     )
-    with _Peak(process.pid) as peak, process:
+    with Peak(lambda: sum(map(_memory, family(process.pid)))) as peak, process:
         for line in process.stdout:
             if line.startswith("done "):
                 bar(int(line.split()[1]))
@@ -188,47 +188,12 @@ def measured(way, root, phase, students, bar=lambda done: None):
     return {"scores": scores(root, phase)} | numbers | {"submissions": len(students), "peak_mib": round(peak.mib)}
 
 
-class _Peak:
-    """Watches how much memory a process and all that it starts hold at most."""
-
-    def __init__(self, pid):
-        self.pid, self.mib, self._ended = pid, 0.0, threading.Event()
-
-    def __enter__(self):
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error):
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self):
-        pause = 0.2
-        while not self._ended.wait(pause):
-            start = time.thread_time()
-            self.mib = max(self.mib, self._now() / 2**20)
-            pause = max(0.2, 20 * (time.thread_time() - start))  # looking takes 5 % of a core at most
-
-    def _now(self):
-        try:
-            process = psutil.Process(self.pid)
-            return sum(map(_memory, (process, *process.children(recursive=True))))
-        except psutil.Error:
-            return 0
-
-
 def _memory(process):
     """What a process holds, and its part of what it shares; if it may not be looked into, what it holds alone."""
     try:
         return process.memory_full_info().pss
     except psutil.Error:
-        pass
-    try:
-        memory = process.memory_info()
-        return memory.rss - memory.shared
-    except psutil.Error:
-        return 0
+        return alone(process)
 
 
 def benchmark(count, phase=PHASE, few=FEW, ways=tuple(WAYS), kinds=KINDS):

@@ -5,13 +5,13 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import psutil
 
 from autograde.course import ROOT
+from benchmarks.peak import Peak, alone, family
 
 
 def run(world, *command, seconds=600):
@@ -20,13 +20,13 @@ def run(world, *command, seconds=600):
         process = subprocess.Popen(
             command, cwd=world.root, env=environment(world), stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
-        with _Peak(process.pid) as peak:
+        with Peak(memory_of(process.pid)) as peak:
             try:
                 result["code"] = process.wait(seconds)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        result["mib"] = peak.mib
+        result["mib"] = round(peak.mib)
     return result
 
 
@@ -65,42 +65,14 @@ def results(root):
     return found
 
 
-class _Peak:
-    """Watches how much memory a process and all that it starts use at most, what they share and keep in files once."""
+def memory_of(pid):
+    """What a process and all that it started hold, and what has come into shared memory and files in it: bytes, now."""
+    before = psutil.virtual_memory().shared
 
-    def __init__(self, pid):
-        self.pid, self.mib, self._ended = pid, 0, threading.Event()
+    def now():
+        return max(0, psutil.virtual_memory().shared - before) + sum(map(alone, family(pid)))
 
-    def __enter__(self):
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error):
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self):
-        before = psutil.virtual_memory().shared
-        while not self._ended.wait(0.3):
-            files = max(0, psutil.virtual_memory().shared - before)
-            self.mib = max(self.mib, (files + sum(map(_own, _family(self.pid)))) >> 20)
-
-
-def _family(pid):
-    try:
-        process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
-    except psutil.Error:
-        return []
-
-
-def _own(process):
-    try:
-        memory = process.memory_info()
-        return memory.rss - memory.shared
-    except (psutil.Error, AttributeError):
-        return 0
+    return now
 
 
 def survivors(marks, seconds=5):
