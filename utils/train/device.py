@@ -66,7 +66,7 @@ def precision_of(device, wanted="auto"):
 
 
 def tier_of(device):
-    """The tier that fits: no GPU, smoke (laptop is ten minutes, for those who ask for it); a large new one, h100."""
+    """The tier that fits: no GPU, smoke (laptop takes minutes, for those who ask for it); a large new one, h100."""
     able = capability(device)
     if able is None:
         return "smoke"

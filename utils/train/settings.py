@@ -69,7 +69,7 @@ class TrainConfig:
 # What differs from the values above. Times are targets where no measurement is named.
 _ROWS = {
     ("a", "smoke"): dict(),
-    ("a", "laptop"): dict(  # ten minutes
+    ("a", "laptop"): dict(  # 13 minutes on two cores, by what its first 500 steps took
         d_model=192, n_layers=3, n_heads=6, d_ff=768, init_std=0.07, n_pairs=50_000, steps=4_000, lr=2e-3, warmup=200,
         kernels="fused",
     ),
@@ -85,8 +85,8 @@ _ROWS = {
         d_model=64, n_layers=2, n_heads=4, d_ff=256, init_std=0.1, steps=400, batch_size=8, lr=4e-3, warmup=20,
         lr_floor=0.1, beta2=0.99, eps=1e-8,
     ),
-    ("b", "laptop"): dict(
-        d_model=192, n_layers=4, n_heads=6, d_ff=768, init_std=0.06, vocab_size=2_048, seq_len=256, steps=850,
+    ("b", "laptop"): dict(  # 2.2 M parameters, 2.5 M tokens; measured: 7 minutes on two cores, 1.90 bits per byte
+        d_model=192, n_layers=4, n_heads=6, d_ff=768, init_std=0.06, vocab_size=2_048, seq_len=256, steps=600,
         batch_size=16, lr=2e-3, warmup=100, beta2=0.99, eps=1e-8, kernels="fused",
     ),
     ("b", "t4"): dict(  # 66 M tokens
