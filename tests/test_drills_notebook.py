@@ -70,6 +70,30 @@ def test_what_the_file_refuses_is_said_on_the_card(store, monkeypatch):
     assert 'role="alert"' in drill.verdict.value and "disk is full" in drill.verdict.value and drill.session.asked
 
 
+def test_a_file_that_fails_does_not_stop_the_clock(store, monkeypatch):
+    """What is written every second cannot be written once: is it said, and is it tried again?"""
+    monkeypatch.setattr(notebook, "SHOWN", 0.0)
+    beats = []
+
+    def beat():
+        beats.append(1)
+        if len(beats) == 1:
+            raise StoreError("workbook.db could not be written: disk is full")
+
+    async def play():
+        drill = panel(store, recall())
+        drill.session.beat = beat
+        for _ in range(1000):
+            await asyncio.sleep(0.01)
+            if len(beats) > 1:
+                break
+        Panel.latest = None
+        return drill
+
+    drill = asyncio.run(play())
+    assert "disk is full" in drill.verdict.value and len(beats) == 2
+
+
 def test_nothing_chosen_is_no_answer(store):
     """Answer without a choice or a call: a sentence, nothing recorded?"""
     drill = panel(store, bug())

@@ -2,8 +2,8 @@
 
 import ast
 import re
+import resource
 import statistics
-import time
 
 import nbformat
 import pytest
@@ -211,6 +211,12 @@ def elsewhere(notebook, folder, small=False):
     return notebook
 
 
+def cpu_of_kernels():
+    """Seconds of all kernels that have ended: unlike a clock on the wall, other work on this machine counts little."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @pytest.mark.parametrize(
     "lesson",
     [pytest.param(one, id=str(one), marks=[pytest.mark.slow] * (one.number == 7)) for one in LESSONS],
@@ -219,9 +225,9 @@ def test_the_solved_lesson_runs_top_to_bottom(lesson, tmp_path):
     """Does a fresh kernel run all of it in time and in silence, every check full, every picture described?"""
     notebook, warnings = solution_notebook(lesson.source)
     elsewhere(notebook, tmp_path)
-    began = time.monotonic()
+    began = cpu_of_kernels()
     execute(notebook)  # raises at the first error
-    assert time.monotonic() - began < LIMIT + 60 * (lesson.number == 7) and not warnings
+    assert 0 < cpu_of_kernels() - began < LIMIT + 60 * (lesson.number == 7) and not warnings
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [output for output in outputs if output.get("name") == "stderr"]
     printed = "".join(output.get("text", "") for output in outputs)

@@ -242,6 +242,8 @@ class Panel:
                 try:
                     self._refresh()
                     self.session.beat()
+                except StoreError as error:  # tried again in a second: one failure must not stop the clock
+                    self._say(str(error), urgent=True)
                 finally:
                     self._turn.release()
             await asyncio.sleep(1)
