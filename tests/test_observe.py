@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import sys
 import threading
 import tracemalloc
 
@@ -232,6 +233,19 @@ def test_of_a_flood_of_text_only_the_beginning_is_kept():
     tracemalloc.stop()
     assert seen["printed"].startswith("first\nxxx") and len(seen["printed"]) == limits.MAX_PRINTED
     assert seen["calls"][0]["raised"] is None and peak < 10 * len(line)
+
+
+class Odd(str):
+    def __getitem__(self, place):
+        return 7
+
+
+def test_what_is_no_text_is_refused_where_it_is_written():
+    """Bytes, or text that lies about its parts, written to stdout: the learner's own error, and no crash of ours?"""
+    request = Request("function", "", [{"args": {"q": Q}, "options": {}}])
+    seen = observe(lambda q: sys.stdout.write(b"x"), request)
+    assert seen["calls"][0]["raised"]["type"] == "TypeError" and seen["printed"] == ""
+    assert observe(lambda q: sys.stdout.write(Odd("abc")), request)["printed"] == "abc"
 
 
 def test_learner_code_is_stopped_outside_the_main_thread():

@@ -66,7 +66,7 @@ def results(root):
 
 
 def memory_of(pid):
-    """What a process and all that it started hold, and what has come into shared memory and files in it: bytes, now."""
+    """What a process and all that it started hold, and what shared memory has grown by: a function -> bytes."""
     before = psutil.virtual_memory().shared
 
     def now():

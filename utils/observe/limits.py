@@ -74,10 +74,12 @@ class Beginning(io.TextIOBase):
         return True
 
     def write(self, text):
-        if self._room and text:
-            self._parts.append(text[: self._room])
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        if self._room and str.__len__(text):  # str's own: a subclass may answer anything
+            self._parts.append(str.__getitem__(text, slice(self._room)))
             self._room -= len(self._parts[-1])
-        return len(text)
+        return str.__len__(text)
 
     def getvalue(self):
         return "".join(self._parts)
