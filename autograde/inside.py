@@ -3,7 +3,8 @@
 Everything a child says is a claim. The warm process imports what lessons need and never runs submitted code; the child
 lives in namespaces of its own, without network, home or capabilities, and dies with all that it started. In the tiers
 below "full" (autograde/walls.py) there are no namespaces: lower.py is what stands in for them.
-Started by `autograde.sandbox` as a plain script; imports nothing of the course but `utils.observe`.
+Started by `autograde.sandbox` as a plain script; imports nothing of the course but `utils.observe`
+and what lessons show things with.
 """
 
 import contextlib
@@ -21,7 +22,6 @@ import time
 from dataclasses import replace
 
 from utils.observe import Request, answer, codec, forbid, observe
-from utils.observe.limits import Beginning, TookTooLong, time_limit
 from utils.observe.run import first_optimiser
 
 NOBODY = 65534
@@ -40,13 +40,16 @@ _NEW = {
     "net": 0x40000000,
 }
 _MS_PRIVATE_ALL, _MS_NOSUID_NODEV = 0x4000 | 0x40000, 0x2 | 0x4
+_MADV_COLLAPSE, _LARGE_PAGE = 25, 2**21
 PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
 
 
 def main(descriptor, tier="full"):
     """Import, then serve: one order at a time, until the control socket of that descriptor closes."""
+    import cells  # beside this file, where it runs; so are lower and landlock
+
     if tier != "full":
-        import lower  # beside this file, where it runs
+        import lower
 
         lower.prepare(NOBODY)
     else:
@@ -58,6 +61,7 @@ def main(descriptor, tier="full"):
             os.setresuid(NOBODY, NOBODY, NOBODY)
         with contextlib.suppress(OSError):  # no libseccomp: should memory run out, the kernel still ends this first
             landlock.count_memory()
+    cells.prepare()
     warm_up()
     _prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     control = socket.socket(fileno=int(descriptor))
@@ -95,8 +99,9 @@ def _end(pid):
 def warm_up():
     """Import what notebooks use, once, in one thread, and take one gradient: torch loads parts of itself lazily."""
     import torch
-    from IPython.core.interactiveshell import InteractiveShell  # noqa: F401
     from matplotlib.figure import Figure
+
+    from utils import lesson, notes, plots, widgets  # noqa: F401
 
     torch.set_num_threads(1)
     figure = Figure()  # the first picture of a process loads fonts
@@ -112,6 +117,21 @@ def warm_up():
         raise RuntimeError("a second thread is running: what is forked from here could hang")
     gc.collect()
     gc.freeze()  # a child that collects garbage need not copy what it shares with this process
+    _in_large_pages()
+
+
+def _in_large_pages():
+    """Gather this process's memory in pages of 2 MiB, where the kernel can (Linux 6.1): a fork then costs half."""
+    if sys.platform != "linux":
+        return
+    with open("/proc/self/maps") as file:
+        lines = file.read().splitlines()
+    for line in lines:
+        place, rights, _, _, inode, *_ = line.split()
+        begin, end = (int(address, 16) for address in place.split("-"))
+        begin += -begin % _LARGE_PAGE
+        if rights == "rw-p" and inode == "0" and end - begin >= _LARGE_PAGE:
+            _libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _MADV_COLLAPSE)  # it may refuse
 
 
 # ---- the walls -----------------------------------------------------------------------------------
@@ -210,7 +230,9 @@ def _must(result, what):
 
 def serve(line):
     """Run cells, keep objects, have them observed, as asked, until the line closes. Nothing here is to be trusted."""
-    shell, kept = _shell(), {}
+    import cells
+
+    shell, kept = cells.shell(), {}
     _fall_silent()
     while True:
         body = receive_bytes(line)
@@ -219,7 +241,7 @@ def serve(line):
         asked = codec.decode(body) if body else {}
         name = asked.get("name")
         if asked.get("do") == "run":
-            send(line, _run(shell, asked["source"], asked["seconds"]))
+            send(line, cells.run(shell, asked["source"], asked["seconds"]))
         elif asked.get("do") == "keep" and name in shell.user_ns:
             with contextlib.suppress(OSError):  # no room for one more process: then it is asked as it is in the end
                 kept[name] = _keep(line, shell.user_ns[name])
@@ -263,67 +285,6 @@ def _let_answer(line, pid):
         os.kill(pid, signal.SIGUSR1)
         os.waitpid(pid, 0)
     send_bytes(line, b"")
-
-
-def _shell():
-    from IPython.core.interactiveshell import InteractiveShell
-
-    home = os.getcwd()
-    os.environ.update(NBGRADER_EXECUTION="autograde", HOME=home, TMPDIR=home, IPYTHONDIR=home)
-    shell = InteractiveShell.instance(colors="nocolor")
-    shell.history_manager.enabled = False
-    shell.showtraceback = shell.showsyntaxerror = lambda *args, **options: None  # _run reports errors itself
-    return shell
-
-
-def _run(shell, source, seconds):
-    """One cell's outputs, as nbformat has them: stream, display_data, execute_result, error."""
-    from IPython.utils.capture import capture_output
-
-    outputs, values = [], []
-    shell.display_trap.hook = values.append  # the cell's last value
-    printed = {"stdout": Beginning(MAX_TEXT), "stderr": Beginning(MAX_TEXT)}
-    to = contextlib.redirect_stdout(printed["stdout"]), contextlib.redirect_stderr(printed["stderr"])
-    with capture_output(stdout=False, stderr=False) as page, to[0], to[1]:
-        try:
-            with time_limit(seconds):
-                result = shell.run_cell(source, store_history=False)
-            error = result.error_before_exec or result.error_in_exec
-        except TookTooLong as late:
-            error = late
-    for name, stream in printed.items():
-        if text := stream.getvalue():
-            outputs.append({"output_type": "stream", "name": name, "text": text})
-    for shown in page.outputs:
-        outputs.append({"output_type": "display_data", "data": _small(shown.data), "metadata": {}})
-    for value in values:
-        if value is not None:
-            data = _small(shell.display_formatter.format(value)[0])
-            outputs.append({"output_type": "execute_result", "data": data, "metadata": {}, "execution_count": None})
-    if error is not None:
-        outputs.append(_error_output(error, seconds))
-    return {"outputs": outputs}
-
-
-def _error_output(error, seconds):
-    if isinstance(error, TookTooLong):
-        lines = [f"This cell was stopped after {seconds:g} s."]
-    else:
-        lines = getattr(error, "_render_traceback_", lambda: [f"{type(error).__name__}: {error}"])()
-    return {
-        "output_type": "error",
-        "ename": type(error).__name__,
-        "evalue": str(error)[:MAX_TEXT],
-        "traceback": [str(text)[:MAX_TEXT] for text in lines][:50],
-    }
-
-
-MAX_TEXT = 100_000  # characters of text, MAX_SHOWN of a picture, kept of each output
-MAX_SHOWN = 4_000_000
-
-
-def _small(data):
-    return {str(kind): text for kind, text in data.items() if isinstance(text, str) and len(text) <= MAX_SHOWN}
 
 
 # ---- the line ------------------------------------------------------------------------------------

@@ -17,11 +17,13 @@ from pathlib import Path
 
 import matplotlib
 
-from autograde import inside, landlock, lower
+from autograde import inside, lower
 from autograde.course import ROOT
 from autograde.repair import SandboxError, System, diagnose
 
 TIERS = ("full", "partial", "none")
+
+RUN_INSIDE = ("inside.py", "cells.py", "lower.py", "landlock.py")
 
 # what a notebook may import of the course; checks and later twins stay outside
 STAGED = (
@@ -73,8 +75,8 @@ def fill(stage, phase=None, root=ROOT):
             _copy(root / "utils" / name, stage / "utils")
     (stage / "utils" / "checks" / "__init__.py").write_text(NO_CHECKS, "utf-8")
     (stage / "utils" / "mycode.py").write_text(MINE, "utf-8")
-    for module in (inside, lower, landlock):
-        shutil.copy(module.__file__, stage)
+    for name in RUN_INSIDE:
+        shutil.copy(Path(__file__).with_name(name), stage)
     twins = earlier_twins(phase, root)
     if twins:
         _stage_twins(stage, twins)

@@ -200,6 +200,14 @@ def test_show_displays_an_image_with_its_words(displayed, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_show_draws_nothing_while_grading(displayed, monkeypatch):
+    """Is a picture its words alone where nobody looks, and drawing it would cost more than all else in the cell?"""
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
+    monkeypatch.setattr(Figure, "savefig", None)
+    lesson.show(Figure(), "two rising lines")
+    assert displayed == [{"text/plain": "[picture] two rising lines"}]
+
+
 def test_show_closes_a_pyplot_figure(displayed):
     """Is a figure made with pyplot shown once, not a second time at the end of the cell?"""
     import matplotlib.pyplot as plt

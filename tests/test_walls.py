@@ -90,7 +90,7 @@ def test_mine_gives_an_earlier_twin_and_no_other(tmp_path, course):
 def test_what_is_staged_is_as_little_as_it_can_be(tmp_path):
     """Is nothing staged of the real course but what notebooks import: no checks, no workspace, no hidden cases?"""
     stage = staged(tmp_path, "phase2_attention", ROOT)
-    expected = {"inside.py", "lower.py", "landlock.py", "utils/mycode.py", "utils/checks/__init__.py"}
+    expected = {"inside.py", "cells.py", "lower.py", "landlock.py", "utils/mycode.py", "utils/checks/__init__.py"}
     expected |= {"utils/oracle/__init__.py", "utils/oracle/phase1.py"}  # what an earlier phase has built
     for name in walls.STAGED:
         path = ROOT / "utils" / name

@@ -77,9 +77,13 @@ class Beginning(io.TextIOBase):
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         if self._room and str.__len__(text):  # str's own: a subclass may answer anything
-            self._parts.append(str.__getitem__(text, slice(self._room)))
-            self._room -= len(self._parts[-1])
+            kept = str.__getitem__(text, slice(self._room))
+            self._room -= len(kept)
+            self.keep(kept)
         return str.__len__(text)
+
+    def keep(self, text):
+        self._parts.append(text)
 
     def getvalue(self):
         return "".join(self._parts)

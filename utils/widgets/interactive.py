@@ -25,9 +25,9 @@ class Interactive:
     """
 
     def show(self):
-        """Show it live or, without a front end and while grading, as a picture. Returns itself."""
-        widget = None if lesson.grading() else self.widget()
-        lesson.display_widget(widget, self.picture(), self.words())
+        """Show it live or, without a front end, as a picture; while grading, in words alone. Returns itself."""
+        grading = lesson.grading()
+        lesson.display_widget(None if grading else self.widget(), None if grading else self.picture(), self.words())
         return self
 
     def picture(self):
