@@ -20,6 +20,8 @@ from utils.observe.limits import Beginning, TookTooLong, time_limit
 
 MAX_TEXT = 100_000  # characters of text, MAX_SHOWN of a picture, kept of each output
 MAX_SHOWN = 4_000_000
+MAX_CELL = 16_000_000  # of all that one cell shows
+LEFT_OUT = "(More output than is kept of a cell: the rest is left out.)\n"
 MAX_FRAMES = 50  # of an error, whose lines are shown
 
 
@@ -30,9 +32,10 @@ class _Value(DisplayHook):
         pass
 
     def write_format_data(self, format_dict, md_dict=None):
-        data = _small(format_dict)
-        self.shell.outputs.append({"output_type": "execute_result", "data": data, "metadata": {}})
-        self.shell.outputs[-1]["execution_count"] = None
+        self.shell.show("execute_result", format_dict, execution_count=None)
+
+    def log_output(self, format_dict):
+        """Keep no copy: IPython's history would hold all that was ever shown."""
 
     def finish_displayhook(self):
         self._is_active = False
@@ -42,7 +45,7 @@ class _Shown(DisplayPublisher):
     """What a cell shows by `display`, figures of pyplot included."""
 
     def publish(self, data, metadata=None, *args, **options):
-        self.shell.outputs.append({"output_type": "display_data", "data": _small(data), "metadata": {}})
+        self.shell.show("display_data", data)
 
     def clear_output(self, wait=False):
         pass
@@ -66,7 +69,22 @@ class Shell(InteractiveShell):
 
     displayhook_class = Type(_Value)
     display_pub_class = Type(_Shown)
-    outputs = ()
+    outputs, room = (), 0
+
+    def show(self, kind, data, **more):
+        """Add an output, as long as there is room."""
+        small = {str(of): text for of, text in data.items() if isinstance(text, str) and len(text) <= MAX_SHOWN}
+        size = sum(map(len, small.values()))
+        if size <= self.room:
+            self.outputs.append({"output_type": kind, "data": small, "metadata": {}, **more})
+        elif self.room >= 0:
+            self.outputs.append({"output_type": "stream", "name": "stdout", "text": [LEFT_OUT]})
+            size = self.room + 1
+        self.room -= size
+
+    def _tee(self, channel):
+        """Keep no copy: IPython's history would hold all that was ever printed."""
+        return contextlib.nullcontext()
 
     def enable_gui(self, gui=None):
         pass
@@ -94,15 +112,18 @@ def shell():
 
 def run(shell, source, seconds):
     """One cell's outputs, as nbformat has them: stream, display_data, execute_result, error."""
-    outputs = shell.outputs = []
+    outputs, shell.room = [], MAX_CELL
+    shell.outputs = outputs
     printed, warned = _Printed("stdout", outputs), _Printed("stderr", outputs)
+    shell.history_manager.store_inputs(shell.execution_count, source)  # for In, and to see a semicolon at the end
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(warned):
         try:
             with time_limit(seconds):
-                result = shell.run_cell(source, store_history=True)
+                result = shell.run_cell(source, store_history=False)
             error = result.error_before_exec or result.error_in_exec
         except TookTooLong as late:
             error = late
+    shell.execution_count += 1
     for output in outputs:
         if output["output_type"] == "stream":
             output["text"] = "".join(output["text"])
@@ -126,7 +147,3 @@ def _error_output(shell, error, seconds):
         "evalue": str(error)[:MAX_TEXT],
         "traceback": [str(text)[:MAX_TEXT] for text in lines][:50],
     }
-
-
-def _small(data):
-    return {str(kind): text for kind, text in data.items() if isinstance(text, str) and len(text) <= MAX_SHOWN}

@@ -14,7 +14,7 @@ from autograde import inside
 from autograde.marking import Marker, MarkingError
 from autograde.sandbox import Limits
 
-DEATHS = 5  # workers that may die while a submission is with them, before it is given up
+DEATHS = 3  # workers that may die of a submission that is alone with them, before it is given up
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,15 @@ class Processes:
             self._pool.shutdown(cancel_futures=True)
 
     def marked(self, tasks):
-        """Yield (task, its Marking, or the exception that its marking raised; None if it had a result)."""
-        tasks, again, flying, deaths = iter(tasks), deque(), {}, {}
+        """Yield (task, its Marking, or the exception that its marking raised; None if it had a result).
+
+        When a worker dies, all that was under way is lost, and nobody knows whose fault it was: each of those is then
+        marked alone.
+        """
+        tasks, suspects, flying = iter(tasks), deque(), {}
         while True:
-            while len(flying) < 2 * self._workers:
-                task = again.popleft() if again else next(tasks, None)
+            while not suspects and len(flying) < 2 * self._workers:
+                task = next(tasks, None)
                 if task is None:
                     break
                 if task.result:
@@ -78,7 +82,11 @@ class Processes:
                 else:
                     flying[self._submit(task)] = task, self._pool
             if not flying:
-                return
+                if not suspects:
+                    return
+                task = suspects.popleft()
+                yield task, _attempt(self._alone, task)
+                continue
             for future in wait(flying, return_when="FIRST_COMPLETED").done:
                 task, pool = flying.pop(future)
                 error = future.exception()
@@ -86,12 +94,16 @@ class Processes:
                     yield task, error or future.result()
                     continue
                 if pool is self._pool:
-                    self._pool = None  # all that was under way is lost; no one knows whose fault it was
-                deaths[id(task)] = deaths.get(id(task), 0) + 1
-                if deaths[id(task)] == DEATHS:
-                    yield task, MarkingError("the process that marked it died each time")
-                else:
-                    again.append(task)
+                    self._pool = None
+                suspects.append(task)
+
+    def _alone(self, task):
+        for _ in range(DEATHS):
+            try:
+                return self._submit(task).result()
+            except BrokenProcessPool:
+                self._pool = None
+        raise MarkingError("the process that marked it died each time")
 
     def _submit(self, task):
         for _ in range(2):

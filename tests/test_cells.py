@@ -120,6 +120,25 @@ def test_an_error_says_where_it_came_from(sandbox):
     assert endless.traceback == ["RecursionError: maximum recursion depth exceeded"]
 
 
+def test_what_was_printed_is_not_kept(sandbox):
+    """Does a flood of text, or of what is shown, leave the memory of its process as it was?"""
+    cell = "for _ in range(200):\n    print('x' * 10**6)\n    display({'text/plain': 'y' * 5 * 10**6}, raw=True)"
+    used = "import resource\nresource.getrusage(resource.RUSAGE_SELF).ru_maxrss"
+    with sandbox.session() as session:
+        before = int(session.run(used)[-1].data["text/plain"])
+        session.run(cell)
+        assert int(session.run(used)[-1].data["text/plain"]) - before < 100_000  # kB, of 1,200,000
+
+
+def test_many_pictures_are_cut_and_told(sandbox):
+    """Does a cell that shows more than a notebook keeps go on, its end said to be left out?"""
+    cell = "for _ in range(40):\n    display({'image/png': 'A' * 10**6}, raw=True)\ndone = 1"
+    with sandbox.session() as session:
+        outputs = session.run(cell)
+        assert session.run("done")[0].data["text/plain"] == "1"
+    assert 10 < len(outputs) < 30 and "left out" in outputs[-1].text
+
+
 def test_text_is_cut_for_each_stream(sandbox):
     """Does a flood on one stream leave room for the other, and for what is shown?"""
     with sandbox.session() as session:

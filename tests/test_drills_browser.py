@@ -119,7 +119,9 @@ class Hands:
         assert told.get_attribute("aria-live") == {"status": "polite", "alert": "assertive"}[role]
 
     def type(self, text):
-        self.arrives()
+        """Type into the field, once it has the focus: until then the last card's button may have it."""
+        inside = "document.activeElement.matches('.jp-OutputArea input, .jp-OutputArea textarea')"
+        self.notebook.until(lambda: self.notebook.page.evaluate(inside), "the focus on a field")
         self.keyboard.type(text)
 
 
