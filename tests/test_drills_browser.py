@@ -182,6 +182,7 @@ def test_an_interview_that_is_heard(lab):
     notebook.run(3)
     hands.hears("alert", "10 minutes left")
     notebook.until(lambda: kept_of_interview(home)["typed"] == "many", "the last letters kept")
+    notebook.until(lambda: kept_of_interview(home)["seconds"] > 36 * 60, "the time kept, after a beat at most")
     notebook.run(2)
     hands.reads("broken off today: junior interview, 2 of 3")
     hands.press("Go on")
