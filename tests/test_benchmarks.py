@@ -41,6 +41,15 @@ def test_the_report_holds_what_is_promised():
     assert not grading.report(found)["identical_scores"]
 
 
+def test_what_a_file_earns_is_not_compared():
+    """Stock trains while it grades, and gives points for that: are they left out, and is that told?"""
+    found = {"stock": numbers(8.0, 9.0, 4.0), "ours": numbers(0.4, 0.5, 4.0)}
+    assert "not_compared" not in grading.report(found)
+    found["stock"]["scores"]["ada"]["trained_translator"] = 9.0
+    told = grading.report(found)
+    assert told["identical_scores"] and told["not_compared"] == ["trained_translator"]
+
+
 @pytest.mark.slow
 def test_two_submissions_are_measured(tmp_path, monkeypatch):
     """Do our grader, with one worker and with two, and the floor give numbers, and the same scores?"""
