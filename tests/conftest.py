@@ -40,6 +40,12 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One more than there are cores: a worker often waits, for a browser, a limit, a server."""
+    return os.cpu_count() + 1
+
+
 def pytest_unconfigure():
     shutil.rmtree(HOME, ignore_errors=True)
 
